@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.fuzz import kept, test_fuzz_calls, test_fuzz_stateful
-from tests.fuzz.kept import build_agent, build_lane0, build_serial
+from tests.fuzz.kept import build_agent, build_lane0, build_ring, build_serial
 from tests.unit.transport_rig import FUZZ, LIB
 
 HERE = Path(__file__).parent
@@ -57,7 +57,8 @@ class Target:
 TARGETS = {
     "frames": Target(lambda _: FUZZ, lambda seed: [str(seed), "2000"]),
     "serial": Target(build_serial, lambda seed: [str(seed), "2000"]),
-    "lane0": Target(build_lane0, lambda seed: [str(seed), "3000"]),
+    "lane0": Target(build_lane0, lambda seed: [str(seed), "2000"]),
+    "ring": Target(build_ring, lambda seed: [str(seed), "150", "{directory}"]),
     "agent": Target(build_agent, lambda seed: [str(seed), "100000", "{directory}"]),
     "calls": Target(
         lambda directory: test_fuzz_calls.build(HERE / "calls_fuzz.c", directory), call_words

@@ -62,24 +62,43 @@ def build_serial(directory: Path, sanitizer: str = "address") -> Path:
     return build_alone(HERE / "serial_fuzz.c", *files, directory=directory, sanitizer=sanitizer)
 
 
-def build_lane0(directory: Path, sanitizer: str = "address") -> Path:
-    names = ("entry", "frame", "control", "interface", "log", "lane_state")
+def list_server() -> list[Path]:
+    """The server's lane 0 and its lanes, and what stands in the place of its processes."""
+    names = ("control", "entry", "frame", "interface", "log", "lane_state", "stream")
     files = list_transport(*(f"worker_{name}" for name in names), "layout", "util")
-    return build_alone(HERE / "lane0_fuzz.c", *files, directory=directory, sanitizer=sanitizer)
+    return [*files, HERE / "server.c", HERE / "window.c"]
 
 
-def build_agent(
-    directory: Path, sanitizer: str = "address", source: Path = HERE / "agent_fuzz.c"
-) -> Path:
-    files = [path for path in sorted((NATIVE / "guestd").glob("*.c")) if path.name != "main.c"]
-    files += list_transport("layout", "util")
+#: a tape has a time of its own; and every access to shared memory may find a change
+WINDOW_FLAGS = ("-Wl,--wrap=vg_now_ms", "-include", str(HERE / "race.h"))
+
+
+def build_lane0(directory: Path, sanitizer: str = "address") -> Path:
+    source = HERE / "lane0_fuzz.c"
+    return build_alone(
+        source, *list_server(), directory=directory, sanitizer=sanitizer, flags=WINDOW_FLAGS
+    )
+
+
+def list_agent(*without: str) -> list[Path]:
+    """Its files, but for those that the fuzzer includes or replaces."""
+    return [path for path in sorted((NATIVE / "guestd").glob("*.c")) if path.name not in without]
+
+
+def build_ring(directory: Path, sanitizer: str = "address") -> Path:
+    files = [HERE / "relays.c", *list_agent("main.c", "device.c"), *list_server()]
+    calls = ("posix_spawn", "posix_spawn_file_actions_adddup2", "kill", "waitpid", "getsockopt")
+    flags = [*WINDOW_FLAGS, *(f"-Wl,--wrap={call}" for call in calls)]
+    source = HERE / "ring_fuzz.c"
+    return build_alone(source, *files, directory=directory, sanitizer=sanitizer, flags=flags)
+
+
+def build_agent(directory: Path, sanitizer: str = "address") -> Path:
+    files = [*list_agent("main.c"), *list_transport("layout", "util")]
     # a tape has a time of its own
     wrap = ["-Wl,--wrap=vg_now_ms"]
+    source = HERE / "agent_fuzz.c"
     return build_alone(source, *files, directory=directory, sanitizer=sanitizer, flags=wrap)
-
-
-def build_ring_agent(directory: Path, sanitizer: str = "address") -> Path:
-    return build_agent(directory, sanitizer, HERE / "ring_agent_fuzz.c")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +110,7 @@ class Fuzzer:
     rounds: int
     files: dict[Path, float]
     """The share of lines that a short run executes, at least. It is the same in every run, and some points above: the
-    rest waits for seconds, is of the other transport, or follows errors of the system.
+    rest waits for seconds, is the other transport's, or follows errors of the system.
     """
 
 
@@ -108,7 +127,7 @@ FUZZERS = {
             for name, share in (
                 ("serial", 0.77),
                 ("stream", 0.80),
-                ("control", 0.51),
+                ("control", 0.48),
                 ("interface", 0.95),
                 ("frame", 0.68),
             )
@@ -117,24 +136,31 @@ FUZZERS = {
     "lane0": Fuzzer(
         build_lane0,
         (),
-        2000,
+        4000,
         {
-            TRANSPORT / f"worker_{name}.c": share
-            for name, share in (("control", 0.96), ("entry", 0.74), ("frame", 0.68))
+            TRANSPORT / "ring.h": 0.95,
+            TRANSPORT / "worker_control.c": 0.95,
+            TRANSPORT / "worker_interface.c": 0.95,
+            TRANSPORT / "worker_entry.c": 0.78,
         },
     ),
-    "ring-agent": Fuzzer(
-        build_ring_agent,
+    "ring": Fuzzer(
+        build_ring,
         ("{directory}",),
-        120,
+        200,
         {
-            NATIVE / "guestd" / f"{name}.c": share
-            for name, share in (
-                ("ring", 0.84),
-                ("control", 0.88),
-                ("reply", 0.95),
-                ("client", 0.69),
-            )
+            TRANSPORT / "layout.c": 0.95,
+            **{
+                NATIVE / "guestd" / f"{name}.c": share
+                for name, share in (
+                    ("ring", 0.88),
+                    ("control", 0.92),
+                    ("reply", 0.95),
+                    ("client", 0.79),
+                    ("lane", 0.92),
+                    ("user", 0.58),
+                )
+            },
         },
     ),
     "agent": Fuzzer(
@@ -147,7 +173,7 @@ FUZZERS = {
                 ("serial", 0.92),
                 ("serial_send", 0.85),
                 ("client", 0.77),
-                ("control", 0.72),
+                ("control", 0.52),
                 ("reply", 0.82),
                 ("buffer", 0.95),
             )

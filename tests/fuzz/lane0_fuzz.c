@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The server's lane 0 in shared memory: an agent that asks for lanes, and processes of its guest that write over the lane's
- * words and rings. Usage: lane0_fuzz SEED ROUNDS, in which a thread writes too, at any moment; or "kept" and what kept.h says.
- * An input is a tape: the outcomes of all that is left to chance, one or two bytes each. The lanes are the server's real
- * ones; sessions have no processes. At the end an agent must be served, and no lane may be lost.
+ * The server's end of lane 0 on the ring: what a guest that maps the whole window writes there. An input is a tape (window.h): it
+ * says which control frames the guest writes, what it changes beside them, and which of the server's accesses find a
+ * change. At the end, whatever was done, an agent that keeps to the wire format must be greeted and get a lane.
+ * Usage: lane0_fuzz SEED ROUNDS, where another thread changes the memory as well; lane0_fuzz found pads, which was found
+ * once; or "kept" and what kept.h says.
+ * With VG_LIBFUZZER and -fsanitize=fuzzer it is a libFuzzer target.
  */
 #include <assert.h>
 #include <pthread.h>
@@ -12,384 +14,394 @@
 #include <unistd.h>
 
 #include "../../vgpumgr/virtio/native/transport/util.h"
-#include "../../vgpumgr/virtio/native/transport/worker.h"
 #include "kept.h"
+#include "server.h"
+#include "window.h"
 
-enum { MEMORY = 1 << 20, TAPE_MAX = 6 << 10, END_TURNS = 200, NONE = UINT32_MAX };
+enum { KNOWN = 16, END_TURNS = 400, TURN_MS = 10 };
 
-static _Alignas(4096) uint8_t memory[MEMORY];
-static struct vg_server server;
-static unsigned long greeted, opened, claimed, resets, spoilt;
-static const uint64_t own[] = { 1ull << VG_ID_SHIFT | 7, 2ull << VG_ID_SHIFT | 7, 9ull << VG_ID_SHIFT | 7 };
-static const struct vg_interface interface = { own, 3, { 1, 2, 3 } };
-static struct vg_session_ops operations;
+static unsigned long greeted, opened, reserved, claimed, violations, healed;
 
-static const uint8_t *tape, *tape_end;
-
-static uint64_t roll(uint64_t most)
-{
-	uint64_t value = 0;
-
-	for (unsigned bytes = most > 256 ? 2 : 1; bytes; bytes--)
-		value = value << 8 | (tape < tape_end ? *tape++ : 0);
-	return value % most;
-}
-
-/* ---- sessions, without processes */
-
-int vg_session_spawn(struct vg_server *s, struct vg_session *session)
-{
-	static pid_t last = 1000;
-
-	(void)s;
-	if (!roll(12))
-		return -EAGAIN;
-	*session = (struct vg_session){ .pid = ++last, .socket = -1, .errors = -1 };
-	return 0;
-}
-
-int vg_stream_send(struct vg_server *s, uint32_t lane, uint32_t kind, const void *a, size_t a_length, const void *b,
-		   size_t b_length)
-{
-	(void)s, (void)lane, (void)kind, (void)a, (void)a_length, (void)b, (void)b_length;
-	abort(); /* of serial lanes only */
-}
-
-int vg_serial_send(struct vg_lane *lane, uint32_t kind, const void *a, size_t a_length, const void *b, size_t b_length)
-{
-	(void)lane, (void)kind, (void)a, (void)a_length, (void)b, (void)b_length;
-	abort();
-}
-
-/* What the server does beside: sessions become ready, refuse, or have ended. */
-static void live(bool fair)
-{
-	for (uint32_t i = 1; i <= server.layout.lane_count; i++) {
-		struct vg_entry *entry = &server.entry[i];
-
-		if (entry->state == LANE_CLOSING && (fair || roll(2)))
-			vg_entry_free(&server, entry);
-		else if (entry->state == LANE_OPEN && !entry->answered && (fair || !roll(3)))
-			vg_entry_answer(&server, entry, fair || roll(4) ? 0 : -EACCES, "it refuses");
-	}
-	if (!server.spare.pid && (fair || !roll(3)))
-		server.spare = (struct vg_session){ .pid = 999, .socket = -1, .errors = -1 };
-	server.spare.ready = server.spare.pid && (fair || server.spare.ready || !roll(2));
-	operations.refuses = !fair && !roll(50);
-}
-
-/* Whatever the guest does: no lane is there that is not, none is two processes'. */
-static void check_lanes(void)
-{
-	for (uint32_t i = 1; i < VG_LANE_TABLE; i++) {
-		struct vg_entry *entry = &server.entry[i];
-
-		if (entry->state == LANE_FREE)
-			continue;
-		assert(i <= server.layout.lane_count && entry->ring && entry->number == i && entry->generation);
-		for (uint32_t k = 1; k < i; k++)
-			assert(server.entry[k].state == LANE_FREE || server.entry[k].generation != entry->generation);
-	}
-	assert(server.control_ring.submit.mine % VG_ALIGN == 0 && server.control_ring.reply.mine % VG_ALIGN == 0);
-}
-
-/* ---- the agent */
-
-static struct agent {
-	struct vg_control *control;
+/* The guest's end of lane 0, and lanes that it has been given. */
+static struct {
 	struct vg_ring submit, reply;
 	uint64_t life;
-	uint32_t sequence, hello, asked;
-	bool greeted;
-	struct vg_opened lane;   /* the last that it got */
-} agent;
+	uint32_t counter;
+	uint32_t op[VG_SLOTS];
+	uint32_t last_op;
+	int32_t last_status;
+	struct vg_opened known[KNOWN], reserved;
+	unsigned known_count;
+} guest;
 
-/* As the agent begins: where the words stand. */
-static void begin(void)
+static struct vg_control *lane0(void)
 {
-	uint8_t *base;
-
-	agent = (struct agent){ .control = vg_lane_at(memory, &server.layout, 0), .hello = NONE, .asked = NONE };
-	base = (uint8_t *)agent.control + VG_PAGE;
-	agent.life = vg_load64(&agent.control->life);
-	vg_ring_init(&agent.submit, base, VG_CONTROL_RING, &agent.control->submit_head, &agent.control->submit_tail);
-	vg_ring_init(&agent.reply, base + VG_CONTROL_RING, VG_CONTROL_RING, &agent.control->reply_head, &agent.control->reply_tail);
-	agent.submit.mine = agent.submit.theirs = vg_load64(&agent.control->submit_tail);
-	agent.reply.mine = vg_load64(&agent.control->reply_head);
-	vg_store64(&agent.control->submit_head, agent.submit.mine);
-	vg_ring_release(&agent.reply);
+	return vg_lane_at(window.memory, &window.layout, 0);
 }
 
-static uint32_t send_frame(uint32_t op, uint32_t flags, const void *payload, size_t size)
+static void join(void)
 {
-	struct vg_frame_header header = { .length = VG_ALIGN + (uint32_t)size, .op = op, .sequence = ++agent.sequence, .flags = flags };
+	struct vg_control *control = lane0();
+	uint8_t *base = (uint8_t *)control + VG_PAGE;
+
+	vg_ring_init(&guest.submit, base, VG_CONTROL_RING, &control->submit_head, &control->submit_tail);
+	vg_ring_init(&guest.reply, base + VG_CONTROL_RING, VG_CONTROL_RING, &control->reply_head, &control->reply_tail);
+	guest.submit.mine = guest.submit.theirs = vg_load64(&control->submit_tail) & ~(uint64_t)(VG_ALIGN - 1);
+	guest.reply.mine = vg_load64(&control->reply_head) & ~(uint64_t)(VG_ALIGN - 1);
+	guest.life = vg_load64(&control->life);
+	vg_ring_release(&guest.reply);
+}
+
+static void put_frame(uint32_t op, uint32_t flags, const void *payload, size_t length)
+{
+	struct vg_frame_header header = { .length = VG_ALIGN + (uint32_t)length, .op = op, .flags = flags };
+	uint32_t slot = guest.counter++ % VG_SLOTS;
 	uint8_t *place;
 
-	if (vg_ring_room(&agent.submit, header.length))
-		return NONE;
-	place = vg_ring_place(&agent.submit, header.length);
-	if (place < memory || place + header.length > memory + MEMORY)
-		return NONE; /* its own words are spoilt: the real one's are private */
-	vg_copy_out(place + VG_ALIGN, payload, size);
+	header.sequence = guest.counter / VG_SLOTS * VG_SLOTS + slot;
+	if (vg_ring_room(&guest.submit, header.length))
+		return join();
+	guest.op[slot] = op;
+	place = vg_ring_place(&guest.submit, header.length);
+	vg_copy_out(place + VG_ALIGN, payload, length);
 	vg_copy_out(place, &header, sizeof(header));
-	vg_ring_publish(&agent.submit, header.length);
-	return header.sequence;
+	vg_ring_publish(&guest.submit, header.length);
 }
 
-static uint32_t say_hello(void)
+/* What an answer says is remembered, and believed. */
+static void take_reply(const struct vg_reply_header *header, const void *data)
 {
-	struct vg_hello hello = { .version = VG_WIRE_VERSION, .agent = "fuzz" };
+	struct vg_opened given;
 
-	return send_frame(VG_CONTROL_HELLO, VG_WANTS_REPLY, &hello, sizeof(hello));
+	guest.last_op = guest.op[header->sequence % VG_SLOTS];
+	guest.last_status = header->status;
+	if (header->status)
+		return;
+	greeted += guest.last_op == VG_CONTROL_HELLO;
+	opened += guest.last_op == VG_CONTROL_OPEN;
+	reserved += guest.last_op == VG_CONTROL_RESERVE;
+	claimed += guest.last_op == VG_CONTROL_CLAIM;
+	if (header->length != VG_ALIGN + sizeof(given))
+		return;
+	memcpy(&given, data, sizeof(given));
+	guest.known[guest.known_count++ % KNOWN] = given;
+	if (guest.last_op == VG_CONTROL_RESERVE)
+		guest.reserved = given;
 }
 
-static void take_reply(const struct vg_reply_header *header, const uint8_t *data)
+static bool read_reply(void)
 {
-	if (header->sequence == agent.hello && !header->status) {
-		agent.greeted = true;
-		greeted++;
-	}
-	if (header->sequence == agent.asked && !header->status && header->length == VG_ALIGN + sizeof(agent.lane)) {
-		memcpy(&agent.lane, data, sizeof(agent.lane));
-		opened++;
-	}
-}
-
-static void take_replies(void)
-{
-	static uint8_t data[VG_CONTROL_RING];
+	uint8_t data[VG_CONTROL_RING];
 	struct vg_reply_header header;
-	int64_t waiting;
+	int error = -EAGAIN;
 
-	while ((waiting = vg_ring_waiting(&agent.reply))) {
-		int error = waiting < 0 ? (int)waiting : vg_ring_next(&agent.reply, &header);
-
-		if (error == -EAGAIN)
-			continue;
-		if (error || header.length > sizeof(data))
-			return begin();
-		vg_copy_in(data, vg_ring_payload(&agent.reply), header.length - VG_ALIGN);
-		vg_ring_consume(&agent.reply, header.length);
-		vg_ring_release(&agent.reply);
-		take_reply(&header, data);
+	while (error == -EAGAIN) {
+		if (vg_ring_waiting(&guest.reply) <= 0)
+			return false;
+		error = vg_ring_next(&guest.reply, &header);
 	}
+	if (error || header.length > sizeof(data)) {
+		join();
+		return false;
+	}
+	memcpy(data, vg_ring_payload(&guest.reply), header.length - VG_ALIGN);
+	vg_ring_consume(&guest.reply, header.length);
+	vg_ring_release(&guest.reply);
+	take_reply(&header, data);
+	return true;
 }
 
-/* ---- what a guest may do */
+/* ---- control frames, mostly as they must be ---- */
 
-static void ask(void)
+static void say_hello(void)
 {
-	uint64_t words[40] = { 0 };
+	struct vg_hello hello = { .version = roll(12) ? VG_WIRE_VERSION : 7 };
+
+	memset(hello.agent, 'a', sizeof(hello.agent)); /* without an end */
+	put_frame(VG_CONTROL_HELLO, VG_WANTS_REPLY, &hello, sizeof(hello));
+}
+
+static struct vg_close pick_lane(void)
+{
+	const struct vg_opened *known = &guest.known[roll(KNOWN)];
+	struct vg_close lane = { .lane = known->lane, .generation = known->generation };
+
+	if (!roll(6))
+		lane.lane = (uint32_t)roll(VG_LANE_TABLE + 3) - 1;
+	if (!roll(8))
+		lane.generation = roll(4);
+	return lane;
+}
+
+static void claim(void)
+{
+	struct vg_claim claim = { .lane = pick_lane(), .open = { .pid = (uint32_t)roll(1000) } };
+
+	if (roll(4))
+		claim.lane = (struct vg_close){ .lane = guest.reserved.lane, .generation = guest.reserved.generation };
+	memset(claim.open.name, 'n', sizeof(claim.open.name));
+	put_frame(VG_CONTROL_CLAIM, VG_WANTS_REPLY, &claim, sizeof(claim));
+}
+
+static void say_interface(void)
+{
+	static uint64_t words[VG_OPERATIONS_MAX + 2];
+	uint64_t id = roll(20) ? 1 : 0, count = roll(12) ? 1 + roll(60) : roll(VG_OPERATIONS_MAX + 3);
+
+	for (uint64_t i = 0; i < count; i++, id += roll(100) ? 1 + roll(2) : 0)
+		words[i] = id << VG_ID_SHIFT | (roll(3) ? 7 : roll(1 << 20));
+	put_frame(VG_OP_INTERFACE, roll(20) ? VG_WANTS_REPLY : 0, words, (roll(20) ? 8 : 5) * count);
+}
+
+static void put_anything(void)
+{
+	static uint8_t bytes[VG_CONTROL_RING];
+
+	put_frame((uint32_t)roll(9), roll(3) ? VG_WANTS_REPLY : (uint32_t)roll(16), bytes, roll(roll(4) ? 200 : 5000));
+}
+
+static void put_control(void)
+{
 	struct vg_open open = { .pid = (uint32_t)roll(1000) };
-	struct vg_close end = { .lane = (uint32_t)roll(roll(8) ? 6 : 70), .generation = server.entry[roll(6)].generation };
-	struct vg_claim claim = { .lane = agent.lane.lane && roll(6) ? (struct vg_close){ agent.lane.lane, 0, agent.lane.generation } : end,
-				  .open = open };
-	uint32_t flags = roll(90) ? VG_WANTS_REPLY : (uint32_t)roll(16);
+	struct vg_close lane;
 
-	memset(open.name, 'n', sizeof(open.name)); /* without an end */
-	switch (roll(9)) {
+	switch (roll(17)) {
 	case 0:
-		agent.hello = say_hello();
-		break;
+		return say_hello();
 	case 1:
-		agent.asked = send_frame(VG_CONTROL_OPEN, flags, &open, sizeof(open) - !roll(90));
-		break;
 	case 2:
+		lane = pick_lane();
+		return put_frame(VG_CONTROL_CLOSE, VG_WANTS_REPLY, &lane, sizeof(lane));
 	case 3:
-		agent.asked = send_frame(VG_CONTROL_RESERVE, flags, &open, sizeof(open));
-		break;
 	case 4:
+		return put_frame(VG_CONTROL_RESERVE, VG_WANTS_REPLY, &open, sizeof(open));
 	case 5:
-		claimed += send_frame(VG_CONTROL_CLAIM, flags, &claim, sizeof(claim)) != NONE;
-		break;
 	case 6:
-		send_frame(VG_CONTROL_CLOSE, flags, &end, sizeof(end));
-		break;
+		return claim();
 	case 7:
-		for (unsigned i = 0; i < 40; i++)
-			words[i] = (uint64_t)(i + 1 + !roll(200)) << VG_ID_SHIFT | 7;
-		send_frame(VG_OP_INTERFACE, flags, words, 8 * roll(41));
-		break;
+		return say_interface();
+	case 8:
+		return put_anything();
 	default:
-		if (!roll(6))
-			send_frame((uint32_t)roll(40), flags, words, roll(sizeof(words)));
+		memset(open.name, 'n', sizeof(open.name));
+		return put_frame(VG_CONTROL_OPEN, VG_WANTS_REPLY, &open, sizeof(open));
 	}
 }
 
-/* Bytes of the lane's page and rings, its words, and the header. */
-static void spoil(void)
-{
-	vg_word64 *words[] = { &agent.control->submit_head, &agent.control->submit_tail, &agent.control->reply_head,
-			       &agent.control->reply_tail, &agent.control->life };
-	vg_word64 *word = words[roll(5)];
-	static const uint64_t odd[] = { 0, 1, 32, 4096, 1 << 16, UINT32_MAX, UINT64_MAX, UINT64_MAX - 31 };
+/* ---- a tape ---- */
 
-	spoilt++;
-	switch (roll(4)) {
+static void turn(void)
+{
+	uint64_t before = vg_load64(&server.stats->violations);
+
+	clock_advance(TURN_MS);
+	server_turn();
+	violations += vg_load64(&server.stats->violations) - before;
+}
+
+static void begin_again(void)
+{
+	server_end();
+	server_begin();
+}
+
+static void happen(void)
+{
+	switch (roll(10)) {
 	case 0:
-		vg_store64(word, odd[roll(8)]);
-		break;
+		return server_refuse_sessions(roll(4) == 1);
 	case 1:
-		vg_store64(word, vg_load64(word) + (roll(2) ? 32 * roll(300) : (uint64_t)-32 * roll(300)));
-		break;
+		return clock_advance(roll(1000));
 	case 2:
-		vg_store32(&agent.control->parked, (uint32_t)roll(3));
-		break;
+		return server_end_sessions(roll(2));
+	case 3:
+		return window_follow(roll(3) ? NULL : &server.control_ring.submit, &server.memory, roll(2));
+	case 4:
+		return roll(8) ? join() : begin_again();
+	case 5:
+		return window_spoil();
 	default:
-		((uint8_t *)agent.control)[VG_PAGE + roll(2 * VG_CONTROL_RING)] ^= (uint8_t)(1 << roll(8));
+		return window_arm();
 	}
+}
+
+/* As the agent does, when the server has begun anew; mostly. */
+static void greet_again(void)
+{
+	if (guest.life == vg_load64(&lane0()->life) || !roll(8))
+		return;
+	join();
+	say_hello();
 }
 
 static void step(void)
 {
-	uint64_t life = server.control_ring.generation;
-
-	if (agent.life != vg_load64(&agent.control->life) && roll(8)) {
-		begin();
-		agent.hello = say_hello();
-	} else if (!roll(24)) {
-		spoil();
-	} else if (!roll(60)) {
-		begin();
-	} else if (!roll(4) || (!agent.greeted && roll(8))) {
-		take_replies();
-	} else {
-		ask();
+	switch (roll(10)) {
+	case 0:
+		return happen();
+	case 1:
+		while (read_reply())
+			continue;
+		return;
+	case 2:
+	case 3:
+		return turn();
+	default:
+		greet_again();
+		put_control();
 	}
-	live(false);
-	if (roll(4))
-		vg_control_poll(&server);
-	resets += life != server.control_ring.generation;
-	check_lanes();
 }
 
-/* ---- the end */
+/* ---- the end: an agent that keeps to the format ---- */
 
-/* An agent that is as it must be gets a lane: it begins again where the lane is another, or where it hears nothing. */
-static void serve_an_agent(void)
+static bool is_answered(uint32_t op)
 {
-	struct vg_open open = { .pid = 1 };
-	uint32_t lane = 0;
+	guest.last_op = 0;
+	for (unsigned i = 0; i < END_TURNS && guest.life == vg_load64(&lane0()->life); i++) {
+		turn();
+		server_end_sessions(false);
+		while (read_reply())
+			if (guest.last_op == op && !guest.last_status)
+				return true;
+	}
+	return false;
+}
 
-	for (unsigned turn = 0; turn < END_TURNS; turn++) {
-		vg_lane_publish(&server.control_ring); /* as several times a second */
-		live(true);
-		if (!turn || agent.life != vg_load64(&agent.control->life) || (turn % 20 == 19 && !agent.greeted))
-			begin();
-		if (agent.hello == NONE)
-			agent.hello = say_hello();
-		else if (agent.greeted && agent.asked == NONE)
-			agent.asked = send_frame(VG_CONTROL_OPEN, VG_WANTS_REPLY, &open, sizeof(open));
-		vg_control_poll(&server);
-		check_lanes();
-		take_replies();
-		lane = agent.lane.lane;
-		if (lane && lane <= server.layout.lane_count && server.entry[lane].generation == agent.lane.generation)
+static bool gets_a_lane(void)
+{
+	struct vg_hello hello = { .version = VG_WIRE_VERSION };
+	struct vg_open open = { .pid = 7 };
+
+	join();
+	if (!guest.life)
+		return false;
+	put_frame(VG_CONTROL_HELLO, VG_WANTS_REPLY, &hello, sizeof(hello));
+	if (!is_answered(VG_CONTROL_HELLO))
+		return false;
+	put_frame(VG_CONTROL_OPEN, VG_WANTS_REPLY, &open, sizeof(open));
+	return is_answered(VG_CONTROL_OPEN);
+}
+
+static void end_well(void)
+{
+	window_rest();
+	server_refuse_sessions(false);
+	for (unsigned i = 0; i < 8; i++) {
+		turn();
+		server_end_sessions(false);
+		if (gets_a_lane()) {
+			healed++;
 			return;
+		}
 	}
-	fprintf(stderr, "no lane: life %llu, greeted %d, asked %u\n", (unsigned long long)agent.life, agent.greeted, agent.asked);
+	fprintf(stderr, "an agent at the end gets no lane\n");
 	abort();
-}
-
-static void start(void)
-{
-	struct vg_header *header = (struct vg_header *)memory;
-
-	memset(memory, 0, sizeof(memory));
-	server = (struct vg_server){ .keeper = -1, .serial = -1, .interface = &interface, .ops = &operations, .memory = memory,
-				     .header = header, .epoch = 7, .spare = VG_NO_SESSION };
-	operations = (struct vg_session_ops){ 0 };
-	server.stats = calloc(1, sizeof(*server.stats));
-	server.watch = calloc(1, sizeof(*server.watch));
-	if (!server.stats || !server.watch || vg_layout(MEMORY, &server.layout))
-		abort();
-	vg_layout_publish(&server.layout, header);
-	server.control_ring.server = &server;
-	server.control_ring.ring = true;
-	server.control_ring.words = &server.control_words[0];
-	server.control_ring.socket = -1;
-	vg_control_poll(&server); /* makes it, as at the start */
-	begin();
-	agent.hello = say_hello();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
-	tape = bytes;
-	tape_end = bytes + size;
-	start();
-	while (tape < tape_end)
+	memset(&guest, 0, sizeof(guest));
+	clock_set(true);
+	if (!window_make(WINDOW_SIZE))
+		return 0;
+	tape_begin(bytes, size);
+	server_begin();
+	turn();
+	join();
+	say_hello();
+	while (!tape_has_ended())
 		step();
-	serve_an_agent();
-	free(server.stats);
-	free(server.watch);
+	end_well();
+	server_end();
+	window_free();
 	return 0;
 }
 
-/* ---- inputs */
+#ifndef VG_LIBFUZZER
+/* ---- what was found once ---- */
 
-static uint64_t state;
-
-static uint64_t noise(uint64_t most)
+/* One who writes as fast as the server reads: pad after pad. */
+static int follow_with_pads(void)
 {
-	state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-	return (state >> 11) % most;
+	if (!window_make(WINDOW_SIZE))
+		return 2;
+	clock_set(true);
+	tape_begin(NULL, 0);
+	server_begin();
+	turn();
+	window_follow(&server.control_ring.submit, &server.memory, true);
+	turn();
+	end_well();
+	return vg_load64(&server.stats->violations) ? 0 : 1;
 }
 
-static size_t make_tape(uint64_t seed, uint8_t *bytes, size_t room)
+/* ---- another thread of the guest ---- */
+
+static _Atomic bool stop;
+
+static void *change(void *unused)
 {
-	size_t length;
+	uint64_t noise = 88172645463325252ull;
+	vg_word64 *words = (vg_word64 *)(window.memory + VG_CONTROL_OFFSET);
 
-	state = seed * 0x9e3779b97f4a7c15ull | 1;
-	length = 1 + noise(room < TAPE_MAX ? room : TAPE_MAX);
-	for (size_t i = 0; i < length; i++)
-		bytes[i] = (uint8_t)noise(256);
-	return length;
-}
-
-/* Another processor of the guest, which writes over the lane while it is read. */
-static _Atomic bool races;
-
-static void *race(void *unused)
-{
-	uint64_t own_state = 88172645463325252ull;
-	volatile uint8_t *lane = memory + VG_CONTROL_OFFSET;
-
-	for (;; usleep(1)) {
-		for (unsigned i = 0; races && i < 20; i++) {
-			own_state ^= own_state << 13, own_state ^= own_state >> 7, own_state ^= own_state << 17;
-			lane[own_state % (VG_PAGE + 2 * VG_CONTROL_RING)] = (uint8_t)(own_state >> 40);
-		}
+	while (!atomic_load(&stop)) {
+		noise ^= noise << 13, noise ^= noise >> 7, noise ^= noise << 17;
+		if (noise % 64 < 40) /* the rings; seldom the words, which end everything */
+			vg_store64(&words[VG_PAGE / 8 + (noise >> 20) % (2 * VG_CONTROL_RING / 8)], noise >> noise % 64);
+		else if (noise % 64 == 40)
+			vg_store64(&words[(noise >> 20) % 6 * 16], noise >> 32 & 0xffe0);
+		usleep(noise % 4);
 	}
 	return unused;
 }
 
-int main(int argc, char **argv)
+static void run_a_tape(uint64_t seed)
 {
-	static uint8_t bytes[TAPE_MAX];
-	unsigned long rounds = argc > 2 ? strtoul(argv[2], NULL, 0) : 0;
+	static uint8_t tape[TAPE_MAX];
+
+	LLVMFuzzerTestOneInput(tape, make_tape(seed, tape, sizeof(tape)));
+}
+
+static void run_with_a_thread(uint64_t seed, unsigned steps)
+{
 	pthread_t thread;
 
-	if (!freopen("/dev/null", "w", stderr)) /* what the server says of its guest */
-		return 2;
+	memset(&guest, 0, sizeof(guest));
+	if (!window_make(WINDOW_SIZE))
+		exit(2);
+	tape_begin(NULL, 0);
+	seed_with(seed);
+	server_begin();
+	turn();
+	join();
+	say_hello();
+	stop = false;
+	if (pthread_create(&thread, NULL, change, NULL))
+		exit(2);
+	for (unsigned i = 0; i < steps; i++)
+		step();
+	stop = true;
+	pthread_join(thread, NULL);
+	end_well();
+	server_end();
+	window_free();
+}
+
+int main(int argc, char **argv)
+{
+	unsigned long rounds = argc > 2 ? strtoul(argv[2], NULL, 0) : 0;
+	uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+
 	if (argc > 1 && !strcmp(argv[1], "kept"))
 		return kept_main(argc - 2, argv + 2, make_tape);
-	pthread_create(&thread, NULL, race, NULL);
-	for (unsigned long i = 0; i < rounds; i++) {
-		size_t length = make_tape(strtoull(argv[1], NULL, 0) * 1000003 + i, bytes, sizeof(bytes));
-
-		tape = bytes;
-		tape_end = bytes + length;
-		start();
-		races = i % 2;
-		while (tape < tape_end)
-			step();
-		races = false;
-		usleep(200); /* a turn of it may still be on its way */
-		serve_an_agent();
-		free(server.stats);
-		free(server.watch);
-	}
-	printf("%lu greeted, %lu opened, %lu claims, %lu resets, %lu spoilt\n", greeted, opened, claimed, resets, spoilt);
+	if (argc > 2 && !strcmp(argv[1], "found") && !strcmp(argv[2], "pads"))
+		return follow_with_pads();
+	for (unsigned long i = 0; i < rounds; i++)
+		run_a_tape(seed * 1000000 + i);
+	for (unsigned long i = 0; i < rounds / 20; i++)
+		run_with_a_thread(seed * 1000 + i, 2000);
+	printf("%lu greeted, %lu opened, %lu reserved, %lu claimed, %lu violations, %lu healed\n", greeted, opened, reserved,
+	       claimed, violations, healed);
 	return 0;
 }
+#endif

@@ -1,4 +1,4 @@
-"""The guest's agent, and the server's end of the serial stream: some of what ``python -m tests.fuzz`` does.
+"""The agent, lane 0 of the ring and the serial stream, from both sides: some of what ``python -m tests.fuzz`` does.
 
 What is kept for them in ``corpus`` is run again and changed, and what that reaches is measured.
 """
@@ -6,12 +6,13 @@ What is kept for them in ``corpus`` is run again and changed, and what that reac
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.fuzz.__main__ import TARGETS, build_agent, read_seeds, try_seed
-from tests.fuzz.kept import FUZZERS, fuzz
+from tests.fuzz.kept import FUZZERS, build_ring, fuzz
 from tests.fuzz.test_fuzz_stateful import read_coverage
 
 pytestmark = pytest.mark.native
@@ -19,6 +20,11 @@ pytestmark = pytest.mark.native
 
 def read_numbers(text: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", text)]
+
+
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_ring(tmp_path_factory.mktemp("ring"))
 
 
 def test_the_agent_serves_and_gives_back_whatever_its_processes_do(tmp_path: Path) -> None:
@@ -42,14 +48,37 @@ def test_nothing_on_the_serial_stream_harms_the_server(tmp_path: Path) -> None:
         assert hung_up > 100
 
 
-def test_nothing_on_lane_0_harms_the_server(tmp_path: Path) -> None:
-    """Another processor of the guest writes over it in half of the rounds, at any moment."""
-    program = TARGETS["lane0"].build(tmp_path)
+def test_nothing_in_lane_0_harms_the_server(tmp_path: Path) -> None:
+    target = TARGETS["lane0"]
+    program = target.build(tmp_path)
     for seed in (1, *read_seeds().get("lane0", [])):
-        done = try_seed(program, TARGETS["lane0"], seed)
+        done = try_seed(program, target, seed)
         assert done.returncode == 0, done.stderr[-4000:]
-        greeted, opened, claims, resets, spoilt = read_numbers(done.stdout)
-        assert min(greeted, opened, claims, resets, spoilt) > 10_000, done.stdout
+        greeted, opened, reserved, claimed, violations, healed = read_numbers(done.stdout)
+        assert min(greeted, opened, violations) > 10_000
+        assert min(reserved, claimed) > 15
+        assert healed == 2100
+
+
+def test_the_agent_bears_a_window_that_others_write_to(tmp_path: Path) -> None:
+    program = TARGETS["ring"].build(tmp_path)
+    for seed in (1, *read_seeds().get("ring", [])):
+        done = try_seed(program, TARGETS["ring"], seed)
+        assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_the_server_reads_no_pads_without_end(tmp_path: Path) -> None:
+    program = TARGETS["lane0"].build(tmp_path)
+    done = subprocess.run([program, "found", "pads"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.parametrize("found", ["endless", "large", "crooked", "refused", "destroyed", "back"])
+def test_the_agent_does_not_again(found: str, tmp_path: Path, ring: Path) -> None:
+    """What was found once: see the end of ``ring_fuzz.c``."""
+    words = [str(ring), "found", found, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr[-4000:]
 
 
 @pytest.mark.parametrize("name", FUZZERS)

@@ -70,6 +70,7 @@ struct request {
 	uint32_t op;
 	uint32_t sequence;
 	uint64_t client;         /* its id, for open */
+	uint64_t since_ms;
 };
 
 struct link {                    /* the control lane of one ring or one port */
@@ -82,6 +83,7 @@ struct link {                    /* the control lane of one ring or one port */
 	uint8_t hash[VG_HASH_SIZE]; /* of the worker's interface */
 	bool greeted;            /* the worker has answered hello */
 	uint32_t counter;
+	uint64_t probe_ms;       /* when it was last tried whether anything is answered */
 	struct request request[VG_SLOTS];
 	struct vg_close due[VG_LANE_TABLE]; /* lanes to give back when a request can be made again */
 	unsigned due_count;
@@ -107,6 +109,7 @@ struct agent_ring {
 	struct vg_control *control;
 	struct vg_ring submit, reply;
 	uint64_t life;           /* of lane 0, when we said hello */
+	bool damaged;            /* lane 0 has words that cannot be */
 	uint64_t look_ms, hello_ms;
 };
 
@@ -152,6 +155,10 @@ bool agent_is_reserving(const struct link *link);
 int agent_claim(struct link *link, struct client *client);
 void agent_close_due(struct link *link);
 bool agent_is_asking(const struct link *link);
+/* What should have been answered by now was not: the answer has been destroyed, or the worker does not see what is asked. */
+bool agent_answer_is_lost(const struct link *link);
+/* Where only such answers are due as may take long: asks for something that is answered at once, now and then. */
+void agent_probe(struct link *link);
 
 /* reply.c: the answers to them */
 void agent_take_reply(struct link *link, const struct vg_reply_header *header, const void *data);

@@ -11,6 +11,8 @@ enum {
 	/* the worker had none: its spare session has not started, or all lanes are in use */
 	RESERVE_AGAIN_MS = 50,
 	RESERVE_SELDOM_MS = 5000,
+	HELLO_MS = 5000,
+	ANSWER_MS = 30000, /* a worker that answers so late has been asleep; saying hello again ends all lanes */
 };
 
 static struct request *take_request(struct link *link, uint32_t op, uint64_t client)
@@ -21,7 +23,7 @@ static struct request *take_request(struct link *link, uint32_t op, uint64_t cli
 		if (request->busy)
 			continue;
 		link->counter++;
-		*request = (struct request){ true, op, link->counter * VG_SLOTS + i, client };
+		*request = (struct request){ true, op, link->counter * VG_SLOTS + i, client, vg_now_ms() };
 		return request;
 	}
 	return NULL;
@@ -137,4 +139,56 @@ bool agent_is_asking(const struct link *link)
 		if (link->request[i].busy)
 			return true;
 	return false;
+}
+
+/* Whether a hello would end a lane, or a process waits for one. */
+static bool is_used(const struct link *link)
+{
+	for (unsigned i = 0; i < AGENT_CLIENTS; i++)
+		if (link->agent->client[i].state >= CLIENT_OPENING && link->agent->client[i].link == link)
+			return true;
+	return false;
+}
+
+/*
+ * All but an open are answered at once; that waits for its session to start. One whose process has gone may have been
+ * answered with a lane that the worker keeps for nobody: hello ends that, where it ends no other.
+ */
+bool agent_answer_is_lost(const struct link *link)
+{
+	uint64_t now = vg_now_ms(), latest = 0;
+	unsigned busy = 0;
+
+	for (unsigned i = 0; i < VG_SLOTS; i++) {
+		const struct request *request = &link->request[i];
+		uint64_t limit_ms = request->op == VG_CONTROL_HELLO ? HELLO_MS : ANSWER_MS;
+
+		if (!request->busy)
+			continue;
+		if (now - request->since_ms > limit_ms && (request->op != VG_CONTROL_OPEN || !is_used(link)))
+			return true;
+		latest = request->since_ms > latest ? request->since_ms : latest;
+		busy++;
+	}
+	/* nothing can be asked any more */
+	return busy == VG_SLOTS && now - latest > ANSWER_MS;
+}
+
+void agent_probe(struct link *link)
+{
+	struct vg_close none = { .lane = 1 }; /* there is no such generation: nothing is closed */
+	uint64_t now = vg_now_ms();
+	bool waits = false;
+
+	for (unsigned i = 0; i < VG_SLOTS; i++) {
+		const struct request *request = &link->request[i];
+
+		if (request->busy && request->op != VG_CONTROL_OPEN)
+			return;
+		waits |= request->busy && now - request->since_ms > HELLO_MS;
+	}
+	if (!waits || now - link->probe_ms < HELLO_MS)
+		return;
+	link->probe_ms = now;
+	ask(link, VG_CONTROL_CLOSE, 0, &none, sizeof(none));
 }

@@ -9,7 +9,10 @@
 
 #include "agent.h"
 
-enum { LOOK_MS = 250, HELLO_MS = 5000 };
+enum {
+	LOOK_MS = 250,
+	REFUSED_MS = 60000,      /* a refusal may have been another process's doing, or the host has another package by now */
+};
 
 static int send_frame(struct link *link, const struct vg_frame_header *header, const void *payload)
 {
@@ -18,6 +21,7 @@ static int send_frame(struct link *link, const struct vg_frame_header *header, c
 	uint8_t *place;
 	int error = ring->memory ? vg_ring_room(&ring->submit, header->length) : -ENOTCONN;
 
+	ring->damaged |= error == -EBADMSG;
 	if (error)
 		return error;
 	place = vg_ring_place(&ring->submit, header->length);
@@ -132,20 +136,33 @@ static bool device_is_there(const struct agent_ring *ring)
 
 /* ---- lane 0 ---- */
 
+/* Nothing is kept of a layout that cannot be used. */
+static int read_layout(struct agent_ring *ring)
+{
+	struct vg_header *header = (struct vg_header *)ring->memory;
+	struct link *link = &ring->link;
+	char text[sizeof(link->refusal)] = "the channel's header says more than its memory holds";
+	struct vg_layout layout;
+
+	if (!vg_layout_read(header, &layout, text, sizeof(text)) && layout.size <= ring->size) {
+		ring->layout = layout;
+		link->refusal[0] = '\0';
+		return 0;
+	}
+	if (!link->refusal[0])
+		agent_log("%s", text);
+	memcpy(link->refusal, text, sizeof(text));
+	return -EPROTO;
+}
+
 static void start_session(struct agent_ring *ring)
 {
 	struct vg_header *header = (struct vg_header *)ring->memory;
 	struct link *link = &ring->link;
-	char text[sizeof(link->refusal)] = "the channel's header says more than the device has";
 	uint8_t *base;
 
-	if (vg_layout_read(header, &ring->layout, text, sizeof(text)) || ring->layout.size > ring->size) {
-		if (!link->refusal[0])
-			agent_log("%s", text);
-		memcpy(link->refusal, text, sizeof(text));
+	if (read_layout(ring))
 		return;
-	}
-	link->refusal[0] = '\0';
 	link->number = vg_load32(&header->number);
 	link->present = true;
 	ring->control = vg_lane_at(ring->memory, &ring->layout, 0);
@@ -154,9 +171,13 @@ static void start_session(struct agent_ring *ring)
 	vg_ring_init(&ring->submit, base, VG_CONTROL_RING, &ring->control->submit_head, &ring->control->submit_tail);
 	vg_ring_init(&ring->reply, base + VG_CONTROL_RING, VG_CONTROL_RING, &ring->control->reply_head,
 		     &ring->control->reply_tail);
-	/* a predecessor of ours may have left off anywhere: go on from where the words stand */
-	ring->submit.mine = ring->submit.theirs = vg_load64(&ring->control->submit_tail);
-	ring->reply.mine = vg_load64(&ring->control->reply_head);
+	/*
+	 * A predecessor of ours may have left off anywhere: go on from where the words stand. Where none can stand the worker
+	 * notices, and begins anew.
+	 */
+	ring->submit.mine = ring->submit.theirs = vg_load64(&ring->control->submit_tail) & ~(uint64_t)(VG_ALIGN - 1);
+	ring->reply.mine = vg_load64(&ring->control->reply_head) & ~(uint64_t)(VG_ALIGN - 1);
+	ring->damaged = false;
 	vg_store64(&ring->control->submit_head, ring->submit.mine);
 	vg_ring_release(&ring->reply);
 	ring->hello_ms = vg_now_ms();
@@ -173,12 +194,14 @@ static void begin_again(struct agent_ring *ring, const char *why)
 
 static void take_replies(struct agent_ring *channel)
 {
+	/* not more than a ring's worth in one go: one who keeps writing must not keep the agent from all else */
+	enum { AT_ONCE = VG_CONTROL_RING / VG_ALIGN };
 	struct vg_ring *ring = &channel->reply;
 	uint8_t data[VG_CONTROL_RING];
 	struct vg_reply_header header;
 	int64_t waiting;
 
-	while (channel->life && (waiting = vg_ring_waiting(ring))) {
+	for (unsigned i = 0; i < AT_ONCE && channel->life && (waiting = vg_ring_waiting(ring)); i++) {
 		int error = waiting < 0 ? (int)waiting : vg_ring_next(ring, &header);
 
 		if (error == -EAGAIN)
@@ -200,10 +223,19 @@ static bool session_ended(struct agent_ring *ring)
 	return ring->life && vg_load64(&ring->control->life) != ring->life;
 }
 
-/* A process of this VM that writes over lane 0 may have destroyed the answer. */
-static bool hello_is_lost(const struct agent_ring *ring)
+/* A process of this VM that writes over lane 0 may have done so, or destroyed an answer. */
+static void look_at_answers(struct agent_ring *ring)
 {
-	return ring->life && !ring->link.greeted && !ring->link.refusal[0] && vg_now_ms() - ring->hello_ms > HELLO_MS;
+	if (!ring->life)
+		return;
+	if (ring->damaged)
+		begin_again(ring, "lane 0 is damaged");
+	else if (agent_answer_is_lost(&ring->link))
+		begin_again(ring, "no answer on lane 0");
+	else if (!ring->link.greeted && ring->link.refusal[0] && vg_now_ms() - ring->hello_ms > REFUSED_MS)
+		ring->life = 0;
+	else
+		agent_probe(&ring->link);
 }
 
 static void look_at_device(struct agent_ring *ring)
@@ -232,6 +264,5 @@ void agent_ring_tick(struct agent_ring *ring)
 		start_session(ring);
 	take_replies(ring);
 	agent_reserve(&ring->link);
-	if (hello_is_lost(ring))
-		begin_again(ring, "no answer on lane 0");
+	look_at_answers(ring);
 }

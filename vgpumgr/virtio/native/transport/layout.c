@@ -40,6 +40,7 @@ static bool fits(const struct vg_layout *layout)
 	uint64_t rings = (uint64_t)VG_PAGE + layout->submit_size + layout->reply_size;
 
 	return power_of_two(layout->submit_size) && power_of_two(layout->reply_size) && layout->block_size &&
+	       layout->submit_size >= VG_PAGE && layout->reply_size >= VG_PAGE && layout->lane_size % VG_PAGE == 0 &&
 	       layout->lane_count <= VG_RING_LANES_MAX && rings + layout->window_size <= layout->lane_size &&
 	       layout->bulk_max <= layout->window_size && layout->window_size / layout->block_size <= 64 &&
 	       VG_LANES_OFFSET + (uint64_t)layout->lane_count * layout->lane_size <= layout->size;

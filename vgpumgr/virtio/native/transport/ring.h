@@ -87,7 +87,8 @@ static inline int64_t vg_ring_waiting(struct vg_ring *ring)
 
 /*
  * Reader: copies the next header, checks its length against what waits, and steps over a pad (then -EAGAIN: look
- * again). On 0, vg_ring_payload() is where the payload stands. -EBADMSG: nonsense.
+ * again). No pad stands at the ring's beginning, so none follows another. On 0, vg_ring_payload() is where the payload
+ * stands. -EBADMSG: nonsense.
  */
 static inline int vg_ring_next(struct vg_ring *ring, void *header)
 {
@@ -97,7 +98,7 @@ static inline int vg_ring_next(struct vg_ring *ring, void *header)
 
 	vg_fetch(copy, ring->base + (ring->mine & (ring->size - 1)), sizeof(*copy));
 	if (copy->flags & VG_PAD) {
-		if (copy->flags != VG_PAD || copy->length != left || left > waiting)
+		if (copy->flags != VG_PAD || copy->length != left || left > waiting || left == ring->size)
 			return -EBADMSG;
 		ring->mine += left;
 		return -EAGAIN;

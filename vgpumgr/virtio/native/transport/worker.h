@@ -63,8 +63,6 @@ void vg_lane_close(struct vg_lane *lane);
 /* Lane and rings as the memory has them; vg_lane_clear() readies the memory first. */
 void vg_lane_map(struct vg_lane *lane, void *memory, const struct vg_layout *layout);
 void vg_lane_clear(struct vg_control *control);
-/* Writes our words of a ring's lane 0 again. */
-void vg_lane_publish(struct vg_lane *lane);
 void vg_words_wake(struct vg_lane_words *words);
 
 /* worker_frame.c: frames in, answers out */
@@ -244,6 +242,8 @@ void vg_watch_look(struct vg_server *server);
 /* worker_control.c: lane 0 */
 int vg_control_frame(struct vg_lane *control, const struct vg_call *call);
 void vg_control_poll(struct vg_server *server);
+/* Writes the server's words of lane 0 of the ring as they must be. */
+void vg_control_publish(struct vg_server *server);
 
 /* worker_stream.c: the serial stream, outgoing; never waits */
 int vg_stream_send(struct vg_server *server, uint32_t lane, uint32_t kind, const void *a, size_t a_length,

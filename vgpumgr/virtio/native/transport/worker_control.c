@@ -175,3 +175,14 @@ void vg_control_poll(struct vg_server *server)
 		}
 	}
 }
+
+/* An agent that comes anew goes on from where they stand: with others it might never be heard. */
+void vg_control_publish(struct vg_server *server)
+{
+	struct vg_lane *lane = &server->control_ring;
+
+	vg_ring_release(&lane->submit);
+	vg_store64(lane->reply.head, lane->reply.mine);
+	vg_store32(&lane->control->parked, 1);
+	vg_store64(&lane->control->life, lane->generation);
+}

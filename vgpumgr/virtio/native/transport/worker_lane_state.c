@@ -76,12 +76,3 @@ void vg_lane_map(struct vg_lane *lane, void *memory, const struct vg_layout *lay
 	lane->window_size = lane->number ? layout->window_size : 0;
 	lane->released = 0;
 }
-
-/* An agent goes on from where the words stand: where one was spoilt, what it writes would never be read. */
-void vg_lane_publish(struct vg_lane *lane)
-{
-	vg_ring_release(&lane->submit);
-	vg_store64(&lane->control->reply_head, lane->reply.mine);
-	vg_store32(&lane->control->parked, 1);
-	vg_store64(&lane->control->life, lane->generation);
-}

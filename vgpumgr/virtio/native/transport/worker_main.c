@@ -143,7 +143,7 @@ static void publish(struct vg_server *server)
 	vg_store32(&server->header->epoch, server->epoch);
 	vg_store32(&server->header->number, server->number);
 	vg_control_poll(server);
-	vg_lane_publish(&server->control_ring);
+	vg_control_publish(server);
 	vg_store32(&server->header->state, VG_STATE_READY);
 }
 
