@@ -26,6 +26,8 @@ static inline unsigned shim_channel_of(uint64_t handle)
 
 /* The one of the device that this thread works on: as below, else of its current context, else the first. */
 unsigned shim_channel(void);
+/* The context is this thread's current one from now on; 0: none is. */
+void shim_channel_note(uint64_t context);
 /* The one of the handle, if there is a handle. */
 static inline unsigned shim_channel_by(uint64_t handle)
 {
@@ -49,6 +51,8 @@ struct shim_turn {
 struct shim_turn shim_turn_to(CUdevice device);
 struct shim_turn shim_turn_to_channel(unsigned channel);
 void shim_turn_end(struct shim_turn *turn);
+/* Whether each device has a channel of its own. */
+void shim_turns_by_device(bool is);
 #define SHIM_TURN(name, to) __attribute__((cleanup(shim_turn_end), unused)) struct shim_turn name = (to)
 
 /* ---- visible.c: CUDA_VISIBLE_DEVICES */

@@ -54,6 +54,7 @@ static void note_current(void)
 {
 	mine.current = mine.depth ? mine.stack[mine.depth - 1] : 0;
 	mine.object = shim_current_object();
+	shim_channel_note(mine.current);
 }
 
 CUresult shim_enter_current(uint64_t *context)

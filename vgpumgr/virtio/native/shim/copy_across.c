@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "captures.h"
-#include "copy.h"
+#include "copies.h"
 
 enum { ROOM = 1 << 20 };
 

@@ -2,7 +2,7 @@
 /* Copies in which an array takes part. With the program's memory: piece by piece, each part of one slice or layer. */
 #include "arrays.h"
 #include "captures.h"
-#include "copy.h"
+#include "copies.h"
 
 /* One copy: its sides, and what they are. */
 struct transfer {

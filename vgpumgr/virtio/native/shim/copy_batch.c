@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batches of copies, and copies with attributes. Sources in host memory are read at the call, whatever was asked for. */
-#include "copy.h"
+#include "copies.h"
 
 static CUresult copy_each(const struct cuda_copies *copies, CUstream stream, size_t *failed)
 {

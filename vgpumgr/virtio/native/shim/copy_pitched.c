@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "captures.h"
-#include "copy.h"
+#include "copies.h"
 
 struct box {
 	struct cuda_copy copy;

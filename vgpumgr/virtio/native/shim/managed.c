@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "captures.h"
-#include "copy.h"
+#include "copies.h"
 #include "faults.h"
 #include "space.h"
 

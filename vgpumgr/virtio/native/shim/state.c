@@ -27,13 +27,6 @@ CUresult shim_channel_error(int error)
 	}
 }
 
-bool shim_is_news(atomic_flag *told)
-{
-	const char *quiet = secure_getenv("VGPUMGR_QUIET");
-
-	return !(quiet && *quiet) && !atomic_flag_test_and_set(told);
-}
-
 int shim_refuse(const char *name)
 {
 	struct vg_call_refused_request in = { .called = { name, strlen(name) } };

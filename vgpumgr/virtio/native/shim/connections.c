@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <cuda_log.h>
@@ -22,8 +23,6 @@ static struct {
 	bool atfork;
 } state = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static __thread unsigned works_on; /* 0: nothing else than the current context's, else the channel and 1 */
-
 static void child(void)
 {
 	pthread_mutex_init(&state.lock, NULL); /* another thread of the parent may have held it */
@@ -33,6 +32,13 @@ static void child(void)
 	atomic_store(&state.forked, true);
 	for (unsigned i = 0; i < SHIM_CHANNELS; i++)
 		vg_conn_close(atomic_exchange(&state.conn[i], NULL));
+}
+
+bool shim_is_news(atomic_flag *told)
+{
+	const char *quiet = secure_getenv("VGPUMGR_QUIET");
+
+	return !(quiet && *quiet) && !atomic_flag_test_and_set(told);
 }
 
 /* CUDA has one code for all reasons why there is no device; the person at the terminal gets ours, once. */
@@ -57,6 +63,7 @@ static int connect_first(void)
 		state.device[i] = visible.device[i];
 		atomic_store(&state.conn[i], visible.conn[i]);
 	}
+	shim_turns_by_device(visible.count > 1);
 	atomic_store(&state.count, visible.count);
 	return 0;
 }
@@ -121,37 +128,6 @@ struct vg_conn *shim_open_conn(unsigned channel)
 unsigned shim_channels(void)
 {
 	return atomic_load(&state.count);
-}
-
-/* ---- the device that a thread works on */
-
-unsigned shim_channel(void)
-{
-	return works_on ? works_on - 1 : shim_channel_of(shim_current());
-}
-
-struct shim_turn shim_turn_to_channel(unsigned channel)
-{
-	struct shim_turn turn = { works_on, 0 };
-
-	works_on = channel + 1;
-	return turn;
-}
-
-struct shim_turn shim_turn_to(CUdevice device)
-{
-	struct shim_turn turn;
-
-	if (atomic_load_explicit(&state.count, memory_order_relaxed) > 1)
-		return shim_turn_to_channel((unsigned)device % SHIM_CHANNELS);
-	turn = shim_turn_to_channel(0);
-	turn.ordinal = (uint32_t)device;
-	return turn;
-}
-
-void shim_turn_end(struct shim_turn *turn)
-{
-	works_on = turn->before;
 }
 
 /* ---- whether the program has called cuInit() */
