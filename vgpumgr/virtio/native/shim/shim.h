@@ -29,7 +29,7 @@ enum {
 	SHIM_CONTEXT_STACK = 32,
 };
 
-/* ---- channels.c, and see channels.h */
+/* ---- connections.c, and see channels.h */
 CUresult shim_ready(void);
 void shim_mark_initialized(void);
 
