@@ -34,7 +34,7 @@ static const int serving[] = {
 	__NR_ppoll, __NR_shutdown, __NR_close,
 	/* threads and their locks */
 	__NR_futex, __NR_set_robust_list, __NR_rseq, __NR_exit, __NR_exit_group, __NR_sched_yield,
-	__NR_sched_getaffinity, __NR_restart_syscall, __NR_membarrier, __NR_gettid, __NR_getpid,
+	__NR_sched_getaffinity, __NR_sched_get_priority_max, __NR_sched_get_priority_min, __NR_restart_syscall, __NR_membarrier, __NR_gettid, __NR_getpid,
 	/* memory */
 	__NR_mmap, __NR_munmap, __NR_mprotect, __NR_mremap, __NR_madvise, __NR_brk, __NR_mlock, __NR_munlock,
 	__NR_mbind, __NR_get_mempolicy,
