@@ -30,18 +30,25 @@ def list_checks(out: Path) -> dict[str, tuple[int, list[str]]]:
         "host": (60, [*module, "bench.gpu.host"]),
         "programs": (150, [*module, "bench.gpu.programs", "--json", f"{out}/programs.json", "guest"]),
         "cases": (150, [*module, "bench.gpu.programs", "--json", f"{out}/cases.json", "cases"]),
-        "sequences": (120, [*module, "bench.gpu.sequences", "70", "1", "--answers", f"{out}/answers.json"]),
-        "sequences2": (120, [*module, "bench.gpu.sequences", "70", "1001", "--answers", f"{out}/answers2.json"]),
+        "sequences": (120, [*module, "bench.gpu.sequences", "25", "1", "--answers", f"{out}/answers.json"]),
+        "sequences2": (120, [*module, "bench.gpu.sequences", "25", "1001", "--answers", f"{out}/answers2.json"]),
         "kernels": (100, [*module, "bench.gpu.kernels", "300", "1", "--json", f"{out}/kernels.json"]),
         "ptx": (150, [*pytest, *tests]),
-        "suite": (170, [*module, "bench.gpu.suite", "--json", f"{out}/suite.json"]),
-        "torch": (170, torch),
+        "suite": (170, [*module, "bench.gpu.suite", "--json", f"{out}/suite.json", *os.environ.get("GPU_SUITE", "").split()]),
+        "torch": (170, [*torch, *os.environ.get("GPU_TORCH", "").split()]),
         "questions": (60, [*module, "bench.gpu.questions"]),
+        "rates": (60, [*torch, "--apart", "rates", "graphs"]),
         "speed": (90, [*module, "bench.gpu.speed", "--json", f"{out}/speed.json"]),
     }
 
 
-GROUPS = (("probe",), ("host", "programs", "cases", "sequences", "sequences2", "kernels", "ptx", "suite", "torch", "questions"), ("speed",))
+#: those of one group run at the same time
+GROUPS = (
+    ("host", "programs", "cases", "sequences", "sequences2", "questions"),
+    ("kernels", "ptx", "suite", "torch"),
+    ("speed",),
+    ("rates",),
+)
 
 
 def run_check(out: Path, name: str, limit_s: int, words: list[str], env: dict[str, str]) -> None:
@@ -69,7 +76,7 @@ def main() -> int:
     print((out / "probe.log").read_text()[-4000:], flush=True)
     env["GPU_MODE"] = mode.read_text() if mode.exists() else "unconfined"
     checks = list_checks(out)
-    for group in GROUPS[1:]:
+    for group in GROUPS:
         names = [name for name in group if not chosen or name in chosen]
         with ThreadPoolExecutor(len(group)) as pool:
             for name in names:

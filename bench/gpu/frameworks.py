@@ -12,14 +12,21 @@ STEPS = Path(__file__).with_name("torch_steps.py")
 
 
 def main() -> int:
-    words = [sys.executable, str(STEPS), *sys.argv[1:]]
+    apart = "--apart" in sys.argv
+    words = [sys.executable, str(STEPS), *(word for word in sys.argv[1:] if word != "--apart")]
     with channel() as rig:
         # NVIDIA's wheels have an old-style path of libraries: only a preloaded one comes before it
-        env = rig.guest() | {"LD_PRELOAD": f"{SHIMS}/libcudart.so.13:{SHIMS}/libcuda.so.1"}
-        one = subprocess.Popen(words, env=direct(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        other = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        print("forwarded", other.communicate()[0])
-        print("direct", one.communicate()[0])
+        preload = f"{SHIMS}/libcudart.so.13:{SHIMS}/libcuda.so.1"
+        ways = {"forwarded": rig.guest() | {"LD_PRELOAD": preload}, "direct": direct()}
+        running = {}
+        for way, env in ways.items():
+            running[way] = subprocess.Popen(
+                words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+            if apart:
+                print(way, running[way].communicate()[0], flush=True)
+        for way, process in running.items() if not apart else ():
+            print(way, process.communicate()[0], flush=True)
         status = rig.status()
         print(status.violations, status.sessions, status.refused)
     return 0

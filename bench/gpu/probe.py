@@ -11,7 +11,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 from bench.gpu.rig import MODES, SHIMS, GpuRig, find_driver
 
@@ -29,12 +32,26 @@ raise SystemExit(s.raw[:8] != bytes([7]) * 8)
 """
 
 
+@contextmanager
+def show_log(rig: GpuRig) -> Iterator[None]:
+    """What workers wrote, before it is removed."""
+    kept = rig.keeper.stop
+
+    def stop(**_: float) -> None:
+        if rig.keeper.worker_log.exists():
+            print("worker.log:", rig.keeper.worker_log.read_text(errors="replace")[-3000:])
+        kept()
+
+    with mock.patch.object(type(rig.keeper), "stop", lambda _self, **k: stop(**k)):
+        yield
+
+
 def probe(mode: str) -> bool:
     """One mode: prints what happened."""
     start = time.monotonic()
     rig = GpuRig("ring", mode)
     try:
-        with rig:
+        with show_log(rig), rig:
             ready = time.monotonic() - start
             done = subprocess.run(
                 [sys.executable, "-c", ASK], env=rig.guest(), capture_output=True, text=True, timeout=60, check=False
@@ -45,7 +62,7 @@ def probe(mode: str) -> bool:
             print(rig.status())
             return done.returncode == 0
     except Exception as error:
-        print(f"{mode}: {error!r}"[:3000])
+        print(f"{mode}: {error!r} {getattr(error, 'cause', '')}"[:3000])
         for log in (rig.keeper.worker_log, rig.directory / "agent.log"):
             if log.exists():
                 print(log.name, log.read_text(errors="replace")[-3000:])
