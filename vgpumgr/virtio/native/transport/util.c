@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <time.h>
 
-enum { FDS_MAX = 4 };
+enum { FDS_MAX = 6 };
 
 int vg_send_all(int fd, const void *data, size_t length)
 {
