@@ -95,6 +95,10 @@ class KeeperOptions:
     confined: bool | None = None
     #: directories of control groups, which are there
     cgroups: Sequence[str] = ()
+    #: of a share: percent of the GPU's time, what that means, and the socket of the GPU's arbiter
+    compute: int | None = None
+    compute_policy: str | None = None
+    arbiter: Path | None = None
 
     def arguments(self, directory: Path) -> list[str]:
         """The keeper's command line."""
@@ -113,6 +117,9 @@ class KeeperOptions:
             )
         for path in self.cgroups:
             words += ["--cgroup", path]
+        if self.compute is not None:
+            words += ["--compute", str(self.compute), "--compute-policy", str(self.compute_policy)]
+            words += ["--arbiter", str(self.arbiter)]
         return [*words, "--detach", "--", *self.worker_args]
 
 
@@ -230,6 +237,10 @@ class Keeper:
     def restart_worker(self) -> None:
         """Ends the worker and all sessions; another one starts at once."""
         self._request({"command": "restart"})
+
+    def set_compute(self, compute: int) -> None:
+        """Another percentage of the GPU's time for a share, from its next turn on."""
+        self._request({"command": "share", "compute": compute})
 
     def stop(self, *, timeout_s: float = 15) -> None:
         """Ends worker and keeper and waits until its sockets are gone; no keeper is no error, and one that hangs is

@@ -185,6 +185,21 @@ class Violations(Report):
 
 
 @dataclass(frozen=True)
+class ShareStatus(Report):
+    """A share of the GPU's time: percent and policy, nanoseconds since the keeper started."""
+
+    compute: int
+    policy: str
+    used_ns: int = 0
+    throttled_ns: int = 0
+    turns: int = 0
+    #: since when work of it has been on the GPU after its turn, where others go on beside it; else 0
+    overdue_ns: int = 0
+    #: whether an arbiter keeps it now
+    kept: bool = True
+
+
+@dataclass(frozen=True)
 class KeeperStatus(Report):
     """Everything that a keeper knows; sizes in bytes, ``since_s`` in seconds since 1970."""
 
@@ -205,6 +220,7 @@ class KeeperStatus(Report):
     refused: Refused = field(default_factory=Refused)
     #: of each of ``WORKER_KEYS``: the limit, what is used, charges refused, nanoseconds waited
     limits: tuple[tuple[int | None, int, int, int], ...] = ()
+    share: ShareStatus | None = None
 
     @property
     def transports(self) -> tuple[str, ...]:

@@ -54,6 +54,17 @@ static void set_size(struct keeper *keeper, const char *line, FILE *out)
 		keeper_write_status(keeper, out);
 }
 
+static void set_compute(struct keeper *keeper, const char *line, FILE *out)
+{
+	const char *value = find_value(line, "compute");
+	int error = keeper_set_compute(keeper, value ? strtoull(value, NULL, 10) : 0);
+
+	if (error)
+		reply_error(out, error == -ENOENT ? "this channel has no share of the GPU's time" : "compute must be from 1 to 100 percent");
+	else
+		keeper_write_status(keeper, out);
+}
+
 static void obey(struct keeper *keeper, const char *line, FILE *out)
 {
 	const char *command = find_value(line, "command");
@@ -69,8 +80,10 @@ static void obey(struct keeper *keeper, const char *line, FILE *out)
 		fputs("{\"ok\": true}\n", out);
 	} else if (is_command(command, "set-size")) {
 		set_size(keeper, line, out);
+	} else if (is_command(command, "share")) {
+		set_compute(keeper, line, out);
 	} else {
-		reply_error(out, "unknown command: status, stop, restart and set-size are known");
+		reply_error(out, "unknown command: status, stop, restart, set-size and share are known");
 	}
 }
 
