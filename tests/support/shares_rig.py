@@ -23,7 +23,6 @@ from vgpumgr.sim import machine as machines
 from vgpumgr.virtio import arbiter
 
 TENANT = LIB / "test" / "vgpumgr-test-tenant"
-STATE_TOOL = LIB / "bin" / "vgpumgr-simstate"
 MACHINE = "a30-pair"
 GPU = "GPU-under-test"
 
@@ -84,10 +83,7 @@ class Tenant:
     def read_device_ns(self) -> int:
         """Device time that all its sessions have had."""
         pids = {lane.session_pid for lane in self.rig.status().lanes}
-        tool = subprocess.run(
-            [STATE_TOOL, "device-time", self._directory], capture_output=True, text=True, check=True
-        )
-        for pid, _, ns in (map(int, line.split()) for line in tool.stdout.splitlines()):
+        for pid, ns in machines.read_device_time(self._directory).items():
             if pid in pids:
                 self._ended[pid] = max(ns, self._ended.get(pid, 0))
         return sum(self._ended.values())
@@ -131,7 +127,7 @@ def clocked_machine() -> Iterator[Path]:
             for key, value in machines.machine_env(MACHINE).items():
                 patch.setenv(key, value)
             directory = Path(machines.machine_env(MACHINE)["VGPUMGR_SIM"])
-            subprocess.run([STATE_TOOL, "clock", directory], check=True)
+            machines.start_clock(directory)
             yield directory
         finally:
             machines.destroy_machine(MACHINE)
