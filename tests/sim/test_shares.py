@@ -83,7 +83,7 @@ def test_kernels_of_any_length_have_their_weights() -> None:
 def test_short_kernels_keep_their_turns() -> None:
     """Of 10 us: the GPU stands idle between them, which counts as theirs; so turns are compared."""
     with share_out("burst", (70, 30)) as tenants:
-        start_all(tenants, Load(10_000, 1, 64), BUSY)
+        start_all(tenants, Load(10_000, 1, 512), BUSY)
         before = [t.rig.status().share for t in tenants]
         time.sleep(4)
         after = [t.rig.status().share for t in tenants]
