@@ -1,8 +1,8 @@
 """Shares of a simulated GPU's time: how far what each tenant has had is from its percentage, in points.
 
 For each window of a second a line is printed, with a mark for each tenant's error; then the mean of the run and the error of
-the windows (root of the mean square). What a tenant has had is read from the simulated hardware. ``burst`` compares parts
-of what all have had, ``fixed`` parts of the time.
+the windows (root of the mean square). What a tenant has had is read from the simulated hardware. ``burst``
+compares parts of what all have had, ``fixed`` parts of the time.
 """
 
 from __future__ import annotations
@@ -94,17 +94,29 @@ def run_scenario(scenario: Scenario) -> Figure:
         start_all(scenario, tenants)
         rows = measure(tenants, scenario.seconds)
     windows = [find_errors(scenario, row) for row in rows]
-    print(f"{scenario.name}: points of error in each second, a to {chr(96 + len(scenario.percents))}")
+    print(
+        f"{scenario.name}: points of error in each second, a to {chr(96 + len(scenario.percents))}"
+    )
     for errors in windows:
         print(f"  [{plot(errors)}]  {'  '.join(f'{error:+6.1f}' for error in errors)}")
     found = find_errors(scenario, mean(rows))
-    spread = [math.sqrt(sum(e * e for e in column) / len(windows)) for column in zip(*windows, strict=True)]
+    spread = [
+        math.sqrt(sum(e * e for e in column) / len(windows))
+        for column in zip(*windows, strict=True)
+    ]
     print(f"   mean of the run {'  '.join(f'{error:+6.2f}' for error in found)}")
     print(f"   error of a second {'  '.join(f'{error:6.2f}' for error in spread)}", flush=True)
     worst, goal = max(map(abs, found)), GOALS[scenario.policy]
     text, met = at_most(1, worst, goal)
     return Figure(
-        scenario.name, max(worst, 0.001), goal, "points", f"{goal:g} points", text, met, "simulated GPU"
+        scenario.name,
+        max(worst, 0.001),
+        goal,
+        "points",
+        f"{goal:g} points",
+        text,
+        met,
+        "simulated GPU",
     )
 
 

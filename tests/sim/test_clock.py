@@ -53,7 +53,10 @@ def test_kernels_take_the_device_time_that_they_sleep(clocked: Path) -> None:
     process = compute(*WORDS)
     before, began = machines.read_device_time(clocked)[process.pid], time.monotonic_ns()
     time.sleep(2)
-    took, passed = machines.read_device_time(clocked)[process.pid] - before, time.monotonic_ns() - began
+    took, passed = (
+        machines.read_device_time(clocked)[process.pid] - before,
+        time.monotonic_ns() - began,
+    )
     assert took <= passed * 1.02
     all_ns = machines.read_device_time(clocked)[process.pid]
     done = end(process)
@@ -77,7 +80,9 @@ def test_a_process_killed_with_the_engine_leaves_it_to_the_next(clocked: Path) -
     first.kill()
     first.communicate()
     other = compute(*WORDS)
-    wait_for(lambda: machines.read_device_time(clocked).get(other.pid, 0) > KERNEL_NS, "its kernels")
+    wait_for(
+        lambda: machines.read_device_time(clocked).get(other.pid, 0) > KERNEL_NS, "its kernels"
+    )
     end(other)
 
 

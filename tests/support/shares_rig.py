@@ -29,8 +29,8 @@ GPU = "GPU-under-test"
 
 @dataclass(frozen=True)
 class Load:
-    """What a guest process does: kernels of ``steps`` times ``step_ns`` of device time (0 steps: without end), ``depth``
-    of them at once in ``streams`` streams, then a pause; ``processes`` of that kind.
+    """What a guest process does: kernels of ``steps`` times ``step_ns`` of device time (0 steps: without end),
+    ``depth`` of them at once in ``streams`` streams, then a pause; ``processes`` of that kind.
     """
 
     step_ns: int

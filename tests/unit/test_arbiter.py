@@ -1,4 +1,4 @@
-"""The arbiter of a GPU's time: its policy in virtual time, and its process against keepers and sessions that are spoilt."""
+"""The arbiter of a GPU's time: its policy in virtual time, and its process against spoilt keepers and sessions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ class FakeChannel:
         self.answer = self.ask(JOIN, compute, fixed=fixed)
         self.page: mmap.mmap | None = None
 
-    def say(self, what: int, compute: int = 0, *, fixed: bool = False, fds: tuple[int, ...] = ()) -> None:
+    def say(
+        self, what: int, compute: int = 0, *, fixed: bool = False, fds: tuple[int, ...] = ()
+    ) -> None:
         """A message, with descriptors."""
         data = MESSAGE.pack(what, compute, fixed, b"channel")
         socket.send_fds(self.socket, [data], list(fds))
