@@ -5,11 +5,12 @@ Whatever only some operations need is loaded when one of them needs it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -19,6 +20,7 @@ from vgpumgr.errors import (
     LibvirtLateError,
     LibvirtPermissionError,
     MigNotSupportedError,
+    StoreError,
 )
 from vgpumgr.host.clock import Clock, SystemClock
 from vgpumgr.host.helper import LateRecords
@@ -92,6 +94,10 @@ class Parts:
     vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
     #: what drivers show of GPUs without NVML; raises nothing
     read_sensors: Callable[[Sequence[PciAddress]], Mapping[PciAddress, Sensors]] = lambda _: {}
+
+    def __post_init__(self) -> None:
+        read, store = self.read_inventory, self.store
+        object.__setattr__(self, "read_inventory", lambda: _with_shares(read(), store))
 
     def make_context(
         self, record: AttachmentRecord | None = None, gpus: Sequence[Gpu] | None = None
@@ -179,6 +185,19 @@ class Parts:
         from vgpumgr.planning.reservations import list_lost
 
         return list_lost(gpus, records, tuple(named), names=named)
+
+
+def _with_shares(inventory: Inventory, store: Store) -> Inventory:
+    """The inventory with the holders of shares. A store that cannot be read hides no GPU: what changes something reads
+    it again, and refuses.
+    """
+    with contextlib.suppress(StoreError):
+        if inventory.gpus and any(r.share_part for r in store.list_attachments()):
+            from vgpumgr.planning.shares import mark_shares
+
+            gpus = mark_shares(inventory.gpus, store.list_attachments())
+            return replace(inventory, gpus=gpus)
+    return inventory
 
 
 def find_stuck_gpus(parts: Parts) -> dict[str, str]:

@@ -223,6 +223,27 @@ def describe_worker(channel: dict[str, Any]) -> str:
     return "ready" if channel["hello"] else "waiting for the agent"
 
 
+def describe_share(channel: dict[str, Any]) -> str:
+    """What a share's time is now: ``30% burst, 12.5 s used``; ``-`` for a channel of another slice."""
+    share = channel.get("share")
+    if not share:
+        return or_absent(None)
+    used = "" if share["used_s"] is None else f", {share['used_s']:.1f} s used"
+    return f"{share['compute']}% {share['policy']}{used}"
+
+
+def render_share(channel: dict[str, Any]) -> Iterator[str]:
+    """A share and what is used of its time; nothing for another slice."""
+    share = channel.get("share")
+    if not share:
+        return
+    memory, text = format_size(share["memory_bytes"]), f"{share['compute']}% of the time"
+    yield f"  share         {memory}, {text}, {share['policy']}"
+    if share["used_s"] is not None:
+        waited = f"held back {share['throttled_s']:.1f} s"
+        yield f"  time          {share['used_s']:.1f} s on the GPU, {waited}, {share['turns']} turns"
+
+
 def note_hidden(streams: Streams, channels: Sequence[dict[str, Any]], verb: str) -> None:
     """Says once that some channels are not open to this user, and what to try."""
     count = sum(bool(channel.get("hidden")) for channel in channels)

@@ -13,10 +13,13 @@ AGENT_HINT = (
 )
 #: the guest's agent serves so many channels
 MAX_COUNT = 16
+#: a GPU has so many equal shares: each has 1 % of its time at least
+MAX_PARTS = 100
 #: of a run: a word of a command line that is no option
 RUN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
 #: forms of ``--profile`` that every host knows, as the help has them; ``model.request`` reads them
 PROFILE_WORDS = {
+    "share:": "share:8GiB,30% (memory and time of a GPU that VMs share; share:1/4: a quarter)",
     "passthrough": "passthrough (a whole GPU)",
     "vf": "vf or vf:N (a virtual function; one of N if none is enabled yet)",
 }
@@ -57,6 +60,15 @@ class Transport(StrEnum):
     def has_serial(self) -> bool:
         """Whether the domain gets a virtio-serial channel."""
         return self is not Transport.RING
+
+
+class ComputePolicy(StrEnum):
+    """``--compute-policy``: what a share's percentage of a GPU's time means. All shares of a GPU have the same."""
+
+    #: a weight: time that others leave idle is used
+    BURST = "burst"
+    #: the most, also where the GPU is idle otherwise
+    FIXED = "fixed"
 
 
 class Display(StrEnum):

@@ -307,7 +307,7 @@ class Snapshot:
         """As ``require_gpus`` where an attachment has a slice of a GPU: without NVML nothing is decided
         about it.
         """
-        has_slices = any(record.mig_part is not None for record in self.records)
+        has_slices = any(r.mig_part or r.share_part for r in self.records)
         return self.require_gpus() if has_slices else self.gpus
 
     @property
@@ -460,7 +460,7 @@ class Snapshot:
             for device in record.host_devices:
                 if device.address is not None:
                     taken[device.address] = f'vm "{record.vm_name}" (attachment {record.id})'
-        return taken
+        return taken | {gpu.pci: "; ".join(names) for gpu, names in self._list_shared()}
 
     @cached_property
     def tenants(self) -> Mapping[PciAddress, str]:
@@ -468,6 +468,12 @@ class Snapshot:
         found = {address: vm.uuid for address, vm in self._list_owned()}
         devices = ((r, d) for r in self.records for d in r.host_devices)
         return found | {d.address: r.vm_uuid for r, d in devices if d.address}
+
+    def _list_shared(self) -> Iterable[tuple[Gpu, Sequence[str]]]:
+        """GPUs of which attachments have shares, and whose these are."""
+        if not any(record.share_part is not None for record in self.records):
+            return ()
+        return [(gpu, gpu.shared_by) for gpu in self.gpus if gpu.shared_by]
 
     def _list_owned(self) -> Iterable[tuple[PciAddress, Vm]]:
         for vm in self.vms:

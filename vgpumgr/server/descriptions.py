@@ -264,6 +264,7 @@ FIELDS = {
     "vgpus": "the vGPUs",
     "vm": "name of the VM; null: no VM",
     "AttachBody.vm": "name or UUID of the VM",
+    "set_share.vm": "name or UUID of the VM, or id of an attachment",
     "restart_channel.vm": "name or UUID of the VM, or id of an attachment",
     "detach.vm": "name or UUID of the VM, or id of an attachment",
     "VmShowDocument.vm": "the VM",

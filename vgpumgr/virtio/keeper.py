@@ -27,6 +27,7 @@ from vgpumgr.errors import (
     Exit,
     LibraryNotFoundError,
     NotPermittedError,
+    ShareInUseError,
     VgpumgrError,
 )
 from vgpumgr.errors.unexpected import advise_installation
@@ -39,7 +40,17 @@ from vgpumgr.host.process import describe_stuck, find_stuck, kill_tree, read_sta
 from vgpumgr.model.codec import decode
 from vgpumgr.model.gpu import HOLDER_NAME
 from vgpumgr.model.limits import WORKER_KEYS
-from vgpumgr.virtio.channel import ChannelPaths, ChannelSpec, ChannelStatus, Lane, LimitUse
+from vgpumgr.model.shares import format_exact
+from vgpumgr.model.text import format_size
+from vgpumgr.virtio.arbiter import ensure
+from vgpumgr.virtio.channel import (
+    ChannelPaths,
+    ChannelSpec,
+    ChannelStatus,
+    Lane,
+    LimitUse,
+    ShareUse,
+)
 from vgpumgr.virtio.sandbox import (
     LimitGroup,
     audit_cgroups,
@@ -95,6 +106,10 @@ class KeeperOptions:
     confined: bool | None = None
     #: directories of control groups, which are there
     cgroups: Sequence[str] = ()
+    #: of a share: percent of the GPU's time, what that means, and the socket of the GPU's arbiter
+    compute: int | None = None
+    compute_policy: str | None = None
+    arbiter: Path | None = None
 
     def arguments(self, directory: Path) -> list[str]:
         """The keeper's command line."""
@@ -113,6 +128,9 @@ class KeeperOptions:
             )
         for path in self.cgroups:
             words += ["--cgroup", path]
+        if self.compute is not None:
+            words += ["--compute", str(self.compute), "--compute-policy", str(self.compute_policy)]
+            words += ["--arbiter", str(self.arbiter)]
         return [*words, "--detach", "--", *self.worker_args]
 
 
@@ -231,6 +249,28 @@ class Keeper:
         """Ends the worker and all sessions; another one starts at once."""
         self._request({"command": "restart"})
 
+    def limit_memory(self, size_bytes: int, *, timeout_s: float = 10) -> None:
+        """Another limit of device memory, at once. Raises ShareInUseError where more is held, and nothing has changed
+        then; KeeperError where the keeper knows no such request, or its worker does not answer.
+        """
+        request = {"command": "limit", "device-memory": size_bytes}
+        number = decode(KeeperStatus, self._request(request)).change.number
+        end = time.monotonic() + timeout_s
+        while (status := self.status()).change.answered < number:
+            if time.monotonic() > end:
+                raise KeeperError(
+                    f"the worker of the keeper in {self.directory} does not answer",
+                    why=f"it is to have another limit of device memory since {timeout_s:g} s",
+                    hint="vgpumgr virtio restart ends it and starts another",
+                )
+            time.sleep(0.02)
+        if status.change.error:
+            raise refuse_memory(size_bytes, status.memory_used)
+
+    def set_compute(self, compute: int) -> None:
+        """Another percentage of the GPU's time for a share, from its next turn on."""
+        self._request({"command": "share", "compute": compute})
+
     def stop(self, *, timeout_s: float = 15) -> None:
         """Ends worker and keeper and waits until its sockets are gone; no keeper is no error, and one that hangs is
         killed.
@@ -284,6 +324,16 @@ _LONGEST_PATH = 107
 _HOPELESS_FAILURES = 3
 
 
+def refuse_memory(wanted: int, used: int | None) -> ShareInUseError:
+    """The refusal of a limit below what is used."""
+    exact = used is not None
+    return ShareInUseError(
+        f"cannot limit the device memory to {format_size(wanted)}",
+        why=f"its programs use {format_size(used or 0)} of it now" if exact else "more is in use",
+        hint=f"--memory {format_exact(used or 0)} or more; or end programs in it, then repeat",
+    )
+
+
 def find_other_version(lib: Path = LIB_DIR) -> str | None:
     """What is wrong where the programs of channels are not of this version; None where they do not say."""
     own = read_text(lib / "version") or __version__  # a package's is longer than that of its source
@@ -328,6 +378,7 @@ class KeeperChannels:
         self._prepare(spec)
         keeper = self._keeper(spec.id)
         cgroups = make_cgroups(keeper.directory, spec.limits)
+        arbiter = self._find_arbiter(spec)
         options = KeeperOptions(
             worker=HOLD_PROGRAM,
             worker_args=(
@@ -344,12 +395,21 @@ class KeeperChannels:
             devices=self._list_nodes(spec),
             cgroups=sorted({one.path for one in cgroups if one.path is not None}),
             confined=spec.confined,
+            compute=spec.compute,
+            compute_policy=spec.compute_policy,
+            arbiter=arbiter,
         )
         try:
             keeper.start(options)
         except KeeperError:
             remove_cgroups(cgroups)
             raise
+
+    def _find_arbiter(self, spec: ChannelSpec) -> Path | None:
+        """The socket of the arbiter of a share's GPU, which runs from now on."""
+        if spec.compute is None or spec.compute_policy is None or spec.gpu is None:
+            return None
+        return ensure(spec.gpu, spec.compute_policy, self._machine.run_dir / "arbiter")
 
     def _list_nodes(self, spec: ChannelSpec) -> tuple[str, ...]:
         if spec.gpu is None:
@@ -383,6 +443,17 @@ class KeeperChannels:
     def set_memory(self, channel_id: str, memory_bytes: int) -> None:
         """Size of the ring's memory from the next connection of a QEMU on."""
         self._keeper(channel_id).set_size(memory_bytes)
+
+    def set_share(self, channel_id: str, memory_bytes: int, compute: int) -> None:
+        """See ``channel.Channels``: memory first, which may be refused."""
+        keeper = self._keeper(channel_id)
+        try:
+            keeper.limit_memory(memory_bytes)
+            keeper.set_compute(compute)
+        except KeeperError as error:
+            if _is_absent(error) and not keeper.is_running():
+                return  # the next one has what is recorded
+            raise
 
     def read_status(self, channel_id: str) -> ChannelStatus | None:
         """The channel as it is now; None if no keeper runs.
@@ -575,6 +646,16 @@ def _describe(
         refused=describe_refused(status.refused),
         qemu_pid=status.qemu.pid or None,
         limits=tuple(_list_limits(status, cgroups, memory)),
+        share=_describe_share(status),
+    )
+
+
+def _describe_share(status: KeeperStatus) -> ShareUse | None:
+    share = status.share
+    if share is None:
+        return None
+    return ShareUse(
+        share.compute, share.policy, share.used_ns / 1e9, share.throttled_ns / 1e9, share.turns
     )
 
 

@@ -44,6 +44,24 @@ class RunnerDocument(Document):
     command: str = Field(description="its name, without arguments")
 
 
+class ShareDocument(Document):
+    """What an attachment has of a GPU that others have shares of, too."""
+
+    memory_bytes: int = Field(description="the most that its programs hold together")
+    compute: int = Field(description="percent of the GPU's time")
+    policy: Literal["burst", "fixed"] = Field(
+        description="burst: time that others leave idle is used; fixed: never more than that"
+    )
+
+
+class ChannelShareDocument(ShareDocument):
+    """A share with what is used of its time since the keeper started."""
+
+    used_s: float | None = Field(description="time on the GPU; null: no keeper says it")
+    throttled_s: float | None = Field(description="how long work was held back")
+    turns: int | None = Field(description="how often it had its turn on the GPU")
+
+
 class AttachmentDocument(Document):
     """A slice that belongs to a VM, or to a run."""
 
@@ -59,7 +77,9 @@ class AttachmentDocument(Document):
     gpu: str | None
     gpu_instance_id: int | None
     compute_instance_id: int | None
-    device: str | None = Field(description="what CUDA calls the slice: MIG-...")
+    device: str | None = Field(
+        description="what CUDA calls the slice: MIG-..., or the GPU of a share: GPU-..."
+    )
     placement: PlacementDocument | None = Field(description="of its GPU instance")
     memory_bytes: int
     created_s: float
@@ -67,6 +87,7 @@ class AttachmentDocument(Document):
     run: RunnerDocument | None = Field(
         default=None, description="of a run, whose name is in the place of the VM's"
     )
+    share: ShareDocument | None = Field(default=None, description="null: it is no share")
 
 
 class LaneDocument(Document):
@@ -181,6 +202,7 @@ class ChannelDocument(Document):
     run: RunnerDocument | None = Field(
         default=None, description="of a run, whose name is in the place of the VM's"
     )
+    share: ChannelShareDocument | None = Field(default=None, description="null: it is no share")
 
 
 class VmDocument(Document):
@@ -294,6 +316,22 @@ class ChannelRestartDocument(Document):
     notes: list[str] = Field(description="what happened besides the plan")
 
 
+class SharePlanDocument(VgpuPlanDocument):
+    """What a change of a share does, in order."""
+
+    operation: Literal["set share"]
+    subject: str = Field(description="the VM")
+
+
+class ShareChangeDocument(Document):
+    """``vgpumgr virtio set -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    dry_run: bool
+    plan: SharePlanDocument
+    notes: list[str] = Field(description="what happened besides the plan")
+
+
 class FactDocument(Document):
     """One thing that holds a worker's processes, or does not."""
 
@@ -337,7 +375,8 @@ def describe_attachment(record: AttachmentRecord, usable: Usable = None) -> Atta
         usable=usable,
         gpu_instance_id=mig.gpu_instance_id if mig else None,
         compute_instance_id=mig.compute_instance_id if mig else None,
-        device=str(mig.uuid) if mig else None,
+        device=record.cuda_device,
+        share=_describe_share(record),
         host_devices=[_describe_host_device(device) for device in record.host_devices],
         run=_describe_runner(record),
     )
@@ -345,6 +384,31 @@ def describe_attachment(record: AttachmentRecord, usable: Usable = None) -> Atta
 
 def _describe_runner(record: AttachmentRecord) -> RunnerDocument | None:
     return None if record.run is None else RunnerDocument.of(record.run)
+
+
+def _describe_share(record: AttachmentRecord) -> ShareDocument | None:
+    part = record.share_part
+    if part is None:
+        return None
+    return ShareDocument(
+        memory_bytes=part.share.memory, compute=part.share.compute, policy=part.policy.value
+    )
+
+
+def _describe_channel_share(
+    record: AttachmentRecord, status: ChannelStatus
+) -> ChannelShareDocument | None:
+    part, use = record.share_part, status.share
+    if part is None:
+        return None
+    return ChannelShareDocument(
+        memory_bytes=part.share.memory,
+        compute=part.share.compute,
+        policy=part.policy.value,
+        used_s=use.used_s if use else None,
+        throttled_s=use.throttled_s if use else None,
+        turns=use.turns if use else None,
+    )
 
 
 def _describe_host_device(device: HostDevice) -> HostDeviceDocument:
@@ -384,7 +448,8 @@ def describe_channel(record: AttachmentRecord, status: ChannelStatus | None) -> 
         known,
         vm=record.vm_name,
         profile=record.profile,
-        device=str(record.mig.uuid) if record.mig else None,
+        device=record.cuda_device,
+        share=_describe_channel_share(record, known),
         running=status is not None,
         keeper_pid=known.keeper_pid or None,
         transport=used if known.hello else None,
