@@ -11,6 +11,8 @@ AWAITED = "once its agent answers"
 AGENT_HINT = (
     "systemctl status vgpumgr-guestd in the VM; if it has no agent: vgpumgr virtio guest-package"
 )
+#: the processes of a channel on the host, as the kernel names them: a session runs the file that its worker runs
+WORKER_NAMES = ("vgpumgr-hold", "vgpumgr-worker", "exe")
 #: the guest's agent serves so many channels
 MAX_COUNT = 16
 #: a GPU has so many equal shares: each has 1 % of its time at least

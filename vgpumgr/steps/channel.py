@@ -261,14 +261,19 @@ class SetShare(Step):
         return f"make {before} {Share(self.memory, self.compute)}"
 
     def do(self, context: OperationContext) -> None:
-        """The channel first, whose worker refuses less memory than is used. Raises ShareInUseError, and nothing has
-        changed then.
+        """Where memory grows, the record first, which the daemon compares with what the driver says; else the channel,
+        whose worker refuses less memory than is used. Raises ShareInUseError, and nothing has changed then.
         """
+        wanted = Share(self.memory, self.compute)
+        if self.memory > self.before_memory:
+            self._record(context, wanted)
+            context.channels.set_share(self.id, self.memory, self.compute)
+            return
         try:
             context.channels.set_share(self.id, self.memory, self.compute)
         except ShareInUseError as error:
             raise NothingDoneError(error) from error
-        self._record(context, Share(self.memory, self.compute))
+        self._record(context, wanted)
 
     def undo(self, context: OperationContext) -> None:
         """Gives it what it had. Metadata that libvirt does not take now follows the record with the next recover."""
