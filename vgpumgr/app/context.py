@@ -96,8 +96,20 @@ class Parts:
     read_sensors: Callable[[Sequence[PciAddress]], Mapping[PciAddress, Sensors]] = lambda _: {}
 
     def __post_init__(self) -> None:
-        read, store = self.read_inventory, self.store
-        object.__setattr__(self, "read_inventory", lambda: _with_shares(read(), store))
+        read = self.read_inventory
+        object.__setattr__(self, "read_inventory", lambda: self.mark_shares(read()))
+
+    def mark_shares(self, inventory: Inventory) -> Inventory:
+        """The inventory with the holders of shares. A store that cannot be read hides no GPU: what changes something
+        reads it again, and refuses.
+        """
+        with contextlib.suppress(StoreError):
+            records = self.store.list_attachments() if inventory.gpus else ()
+            if any(record.share_part for record in records):
+                from vgpumgr.planning.shares import mark_shares
+
+                return replace(inventory, gpus=mark_shares(inventory.gpus, records))
+        return inventory
 
     def make_context(
         self, record: AttachmentRecord | None = None, gpus: Sequence[Gpu] | None = None
@@ -185,19 +197,6 @@ class Parts:
         from vgpumgr.planning.reservations import list_lost
 
         return list_lost(gpus, records, tuple(named), names=named)
-
-
-def _with_shares(inventory: Inventory, store: Store) -> Inventory:
-    """The inventory with the holders of shares. A store that cannot be read hides no GPU: what changes something reads
-    it again, and refuses.
-    """
-    with contextlib.suppress(StoreError):
-        if inventory.gpus and any(r.share_part for r in store.list_attachments()):
-            from vgpumgr.planning.shares import mark_shares
-
-            gpus = mark_shares(inventory.gpus, store.list_attachments())
-            return replace(inventory, gpus=gpus)
-    return inventory
 
 
 def find_stuck_gpus(parts: Parts) -> dict[str, str]:

@@ -44,7 +44,7 @@ class MetricSpec:
 
 
 NO_CHANNEL = "the VM's keeper does not run or does not answer"
-_NO_SHARES = "nobody has a share of the GPU"
+_NO_SHARES = "the GPU has no shares"
 _NO_SHARE = f"{NO_CHANNEL}, or it is no share"
 _CHANNEL = ("domain", "attachment", "hostname")
 

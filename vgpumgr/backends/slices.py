@@ -18,7 +18,7 @@ from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.request import AttachRequest, MigRequest, ProfileRequest, ShareRequest
-from vgpumgr.planning.shares import ShareSeat, choose_shares
+from vgpumgr.planning.shares import SharePlacement, choose_shares
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.mig import CreateComputeInstance, CreateGpuInstance, EnableMigMode
 from vgpumgr.steps.record import TakeSlice
@@ -143,7 +143,7 @@ class MigSlice(Slice):
 class ShareSlice(Slice):
     """A share of a whole GPU: nothing is created on the GPU, the channel keeps to it."""
 
-    seat: ShareSeat
+    seat: SharePlacement
 
     @property
     def gpu(self) -> Gpu:

@@ -23,7 +23,7 @@ from vgpumgr.cli.text import (
     describe_power,
     describe_process,
     describe_refusing,
-    describe_share_room,
+    describe_share_capacity,
     describe_slices,
     describe_temperature,
     describe_users,
@@ -215,7 +215,7 @@ def render(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _render_shares(shares: dict[str, Any] | None) -> Iterator[str]:
-    """Who has shares of it; nothing where nobody has one."""
+    """Who has shares of it; nothing where it has none."""
     if not shares or not shares["holders"]:
         return
     yield f"  shares        {shares['policy']}"
@@ -233,7 +233,7 @@ def _render_capacity(document: dict[str, Any]) -> Iterator[str]:
     if document["profiles"] or document["vgpu_types"] or document["vgpu_note"] or vfs or shares:
         yield "  room"
     if shares:
-        yield f"    {describe_share_room(shares)}"
+        yield f"    {describe_share_capacity(shares)}"
     if document["profiles"]:
         yield from _render_profiles(document["profiles"])
     yield from _render_types(document["vgpu_types"])

@@ -64,7 +64,9 @@ def describe_slices(gpu: dict[str, Any]) -> str:
         free = mig["compute_slices"] - mig["compute_slices_used"]
         found.append(f"{free}/{mig['compute_slices']} free")
     if shares := (gpu.get("shares") or {}).get("holders"):
-        found.append(f"{tell_count(len(shares), 'share')}, {describe_share_room(gpu['shares'])}")
+        found.append(
+            f"{tell_count(len(shares), 'share')}, {describe_share_capacity(gpu['shares'])}"
+        )
     if gpu["vfs_enabled"]:
         free = sum(is_free(device) for device in gpu["devices"] if device["kind"] == "vf")
         left = f", {free} free" if free else ""
@@ -74,7 +76,7 @@ def describe_slices(gpu: dict[str, Any]) -> str:
     return "; ".join(found) or ABSENT
 
 
-def describe_share_room(shares: Mapping[str, Any]) -> str:
+def describe_share_capacity(shares: Mapping[str, Any]) -> str:
     """What still fits: ``share:12GiB,40% more``, or why nothing does."""
     if shares["why_not"]:
         return f"none more: {shares['why_not']}"

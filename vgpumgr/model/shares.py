@@ -118,7 +118,7 @@ def divide(memory: int, parts: int) -> Share:
     return Share(each - each % _MIB if each >= _MIB else each, MAX_COMPUTE // parts)
 
 
-def describe_room(free: Share) -> str:
+def describe_free(free: Share) -> str:
     """What still fits beside shares, for people; ``nothing`` where no share does."""
     if free.memory < MIN_BYTES or free.compute < 1:
         return "nothing"

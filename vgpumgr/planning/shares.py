@@ -22,7 +22,7 @@ from vgpumgr.model.shares import (
     MAX_COMPUTE,
     MIN_BYTES,
     Share,
-    describe_room,
+    describe_free,
     divide,
     format_exact,
 )
@@ -109,7 +109,7 @@ def _find_vgpus(gpu: Gpu, snapshot: Snapshot) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ShareSeat:
+class SharePlacement:
     """A share on its GPU, and why there."""
 
     gpu: Gpu
@@ -155,7 +155,7 @@ def choose_shares(
     nodes: Collection[int],
     snapshot: Snapshot,
     refusal: str,
-) -> tuple[ShareSeat, ...]:
+) -> tuple[SharePlacement, ...]:
     """GPUs for all that is asked for, near the NUMA ``nodes``. Exact: if they fit, they are placed.
 
     Raises NoRoomError, which says what would fit and who has the rest; GpuDrainedError; what ``select_gpu`` does; and
@@ -166,17 +166,17 @@ def choose_shares(
     gpus = _list_gpus(request, snapshot, near, refusal)
     snapshot.check_not_drained(refusal, *(gpu.pci for gpu in gpus))
     there = [_observe(gpu, snapshot, policy) for gpu in gpus]
-    seats: list[ShareSeat] = []
+    placed: list[SharePlacement] = []
     now = there
-    while len(seats) < request.count:
+    while len(placed) < request.count:
         able = [one for one in now if one.takes(one.size(wanted))]
         if not able:
             raise _refuse(request, wanted, policy, there, refusal)
         best = min(able, key=lambda one: _rank(one, one.size(wanted), near, request.spread))
         share = best.size(wanted)
         now = [one.give(share) if one is best else one for one in now]
-        seats.append(ShareSeat(best.gpu, share, policy, _explain(best, share, near)))
-    return tuple(seats)
+        placed.append(SharePlacement(best.gpu, share, policy, _explain(best, share, near)))
+    return tuple(placed)
 
 
 def _list_gpus(
@@ -216,7 +216,7 @@ def _select(gpus: Sequence[Gpu], selector: str, snapshot: Snapshot, refusal: str
         holder = snapshot.taken.get(function.address)
         raise NoRoomError(
             f"{refusal}: {function.address} is not the NVIDIA driver's",
-            why=f"its driver is {function.driver or 'none'}: who has the whole GPU shares it with nobody",
+            why=f"its driver is {function.driver or 'none'}: a whole GPU has no shares",
             held_by=[holder] if holder else [],
             hint=f"vgpumgr passthrough unbind {function.address}; or another GPU",
         ) from None
@@ -244,7 +244,7 @@ def _rank(one: _Candidate, share: Share, near: NumaPolicy, spread: bool) -> tupl
 
 
 def _explain(one: _Candidate, share: Share, near: NumaPolicy) -> str:
-    left, others = describe_room(one.use.free - share), len(one.use.records)
+    left, others = describe_free(one.use.free - share), len(one.use.records)
     beside = "it has no share yet"
     if others or one.use.free != one.use.total:
         beside = "it has shares already, and whole GPUs stay whole"
@@ -292,7 +292,7 @@ def _describe_refusal(wanted: ShareRequest, one: _Candidate) -> str:
         return one.refusal
     if share.memory < MIN_BYTES:
         return f"{share} is less than the 128 MiB that one context needs"
-    return f"{describe_room(one.use.free)} more fits beside its shares, {share} does not"
+    return f"{describe_free(one.use.free)} more fits beside its shares, {share} does not"
 
 
 def _list_holders(there: Sequence[_Candidate]) -> list[str]:
@@ -317,7 +317,7 @@ def _advise(
         best = max(able, key=lambda share: (share.memory, share.compute))
         return f"--profile {best} fits; or vgpumgr detach one of its holders"
     others = [one.use.policy for one in there if one.use.policy not in (None, policy)]
-    if others and find_room(there, wanted):
+    if others and would_take(there, wanted):
         return f"--compute-policy {others[0]}"
     if request.gpu is None and all(one.gpu.mig.current for one in there):
         index = there[0].gpu.index
@@ -327,7 +327,7 @@ def _advise(
     return f"vgpumgr why '{wanted}'"
 
 
-def find_room(there: Sequence[_Candidate], wanted: ShareRequest) -> bool:
+def would_take(there: Sequence[_Candidate], wanted: ShareRequest) -> bool:
     """Whether a GPU of another policy would take it."""
     return any(
         one.use.policy is not None and one.size(wanted).fits_in(one.use.free) for one in there
@@ -352,10 +352,10 @@ def check_change(record: AttachmentRecord, wanted: Share, snapshot: Snapshot) ->
     nearest = Share(min(wanted.memory, use.free.memory), min(wanted.compute, use.free.compute))
     raise NoRoomError(
         refusal,
-        why=f"{gpu} has {describe_room(use.free)} for it beside the shares of others",
+        why=f"{gpu} has {describe_free(use.free)} for it beside the shares of others",
         held_by=use.holders,
         hint=f"vgpumgr virtio set {record.id} --memory {format_exact(nearest.memory)} "
         f"--compute {nearest.compute}"
-        if describe_room(use.free) != "nothing"
+        if describe_free(use.free) != "nothing"
         else f"vgpumgr why '{wanted}'",
     )

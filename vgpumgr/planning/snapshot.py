@@ -460,7 +460,8 @@ class Snapshot:
             for device in record.host_devices:
                 if device.address is not None:
                     taken[device.address] = f'vm "{record.vm_name}" (attachment {record.id})'
-        return taken | {gpu.pci: "; ".join(names) for gpu, names in self._list_shared()}
+        shared = self.gpus if any(record.share_part for record in self.records) else ()
+        return taken | {gpu.pci: "; ".join(gpu.shared_by) for gpu in shared if gpu.shared_by}
 
     @cached_property
     def tenants(self) -> Mapping[PciAddress, str]:
@@ -468,12 +469,6 @@ class Snapshot:
         found = {address: vm.uuid for address, vm in self._list_owned()}
         devices = ((r, d) for r in self.records for d in r.host_devices)
         return found | {d.address: r.vm_uuid for r, d in devices if d.address}
-
-    def _list_shared(self) -> Iterable[tuple[Gpu, Sequence[str]]]:
-        """GPUs of which attachments have shares, and whose these are."""
-        if not any(record.share_part is not None for record in self.records):
-            return ()
-        return [(gpu, gpu.shared_by) for gpu in self.gpus if gpu.shared_by]
 
     def _list_owned(self) -> Iterable[tuple[PciAddress, Vm]]:
         for vm in self.vms:

@@ -13,6 +13,12 @@ from vgpumgr.app.documents.base import (
     PlanDocument,
     VgpuPlanDocument,
 )
+from vgpumgr.app.documents.shares import (
+    ChannelShareDocument,
+    ShareDocument,
+    describe_channel_share,
+    describe_share,
+)
 from vgpumgr.domain.devices import attachment_of, ring_alias
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Vm
@@ -42,24 +48,6 @@ class RunnerDocument(Document):
     pid: int = Field(description="of vgpumgr run")
     uid: int
     command: str = Field(description="its name, without arguments")
-
-
-class ShareDocument(Document):
-    """What an attachment has of a GPU that others have shares of, too."""
-
-    memory_bytes: int = Field(description="the most that its programs hold together")
-    compute: int = Field(description="percent of the GPU's time")
-    policy: Literal["burst", "fixed"] = Field(
-        description="burst: time that others leave idle is used; fixed: never more than that"
-    )
-
-
-class ChannelShareDocument(ShareDocument):
-    """A share with what is used of its time since the keeper started."""
-
-    used_s: float | None = Field(description="time on the GPU; null: no keeper says it")
-    throttled_s: float | None = Field(description="how long work was held back")
-    turns: int | None = Field(description="how often it had its turn on the GPU")
 
 
 class AttachmentDocument(Document):
@@ -316,22 +304,6 @@ class ChannelRestartDocument(Document):
     notes: list[str] = Field(description="what happened besides the plan")
 
 
-class SharePlanDocument(VgpuPlanDocument):
-    """What a change of a share does, in order."""
-
-    operation: Literal["set share"]
-    subject: str = Field(description="the VM")
-
-
-class ShareChangeDocument(Document):
-    """``vgpumgr virtio set -o json``."""
-
-    schema: Literal["vgpumgr/v1"] = SCHEMA
-    dry_run: bool
-    plan: SharePlanDocument
-    notes: list[str] = Field(description="what happened besides the plan")
-
-
 class FactDocument(Document):
     """One thing that holds a worker's processes, or does not."""
 
@@ -376,7 +348,7 @@ def describe_attachment(record: AttachmentRecord, usable: Usable = None) -> Atta
         gpu_instance_id=mig.gpu_instance_id if mig else None,
         compute_instance_id=mig.compute_instance_id if mig else None,
         device=record.cuda_device,
-        share=_describe_share(record),
+        share=describe_share(record),
         host_devices=[_describe_host_device(device) for device in record.host_devices],
         run=_describe_runner(record),
     )
@@ -384,31 +356,6 @@ def describe_attachment(record: AttachmentRecord, usable: Usable = None) -> Atta
 
 def _describe_runner(record: AttachmentRecord) -> RunnerDocument | None:
     return None if record.run is None else RunnerDocument.of(record.run)
-
-
-def _describe_share(record: AttachmentRecord) -> ShareDocument | None:
-    part = record.share_part
-    if part is None:
-        return None
-    return ShareDocument(
-        memory_bytes=part.share.memory, compute=part.share.compute, policy=part.policy.value
-    )
-
-
-def _describe_channel_share(
-    record: AttachmentRecord, status: ChannelStatus
-) -> ChannelShareDocument | None:
-    part, use = record.share_part, status.share
-    if part is None:
-        return None
-    return ChannelShareDocument(
-        memory_bytes=part.share.memory,
-        compute=part.share.compute,
-        policy=part.policy.value,
-        used_s=use.used_s if use else None,
-        throttled_s=use.throttled_s if use else None,
-        turns=use.turns if use else None,
-    )
 
 
 def _describe_host_device(device: HostDevice) -> HostDeviceDocument:
@@ -449,7 +396,7 @@ def describe_channel(record: AttachmentRecord, status: ChannelStatus | None) -> 
         vm=record.vm_name,
         profile=record.profile,
         device=record.cuda_device,
-        share=_describe_channel_share(record, known),
+        share=describe_channel_share(record, known),
         running=status is not None,
         keeper_pid=known.keeper_pid or None,
         transport=used if known.hello else None,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from vgpumgr.app.documents.base import Document, Field
+from vgpumgr.app.documents.base import SCHEMA, Document, Field, VgpuPlanDocument
+from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.shares import MIN_BYTES
 from vgpumgr.model.vgpu import VgpuHost
 from vgpumgr.planning.shares import find_obstacle, measure_shares
 from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.virtio.channel import ChannelStatus
 
 
 class ShareHolderDocument(Document):
@@ -32,7 +34,7 @@ class GpuSharesDocument(Document):
     memory_free_bytes: int = Field(description="of that, what no share has")
     compute_free: int = Field(description="percent of the GPU's time that no share has")
     why_not: str | None = Field(description="why it takes no share; null: it takes some")
-    holders: list[ShareHolderDocument]
+    holders: list[ShareHolderDocument] = Field(description="whose they are")
 
 
 def describe_shares(snapshot: Snapshot, gpu: Gpu, drained: str | None) -> GpuSharesDocument:
@@ -68,3 +70,62 @@ def describe_shares(snapshot: Snapshot, gpu: Gpu, drained: str | None) -> GpuSha
 def make_snapshot(host: Snapshot, has_vgpu_parents: bool) -> Snapshot:
     """The snapshot for that: vGPUs are observed only where some function may have them."""
     return host if has_vgpu_parents else host.replace(vgpus=VgpuHost())
+
+
+class ShareDocument(Document):
+    """What an attachment has of a GPU that others have shares of, too."""
+
+    memory_bytes: int = Field(description="the most that its programs hold together")
+    compute: int = Field(description="percent of the GPU's time")
+    policy: Literal["burst", "fixed"] = Field(
+        description="burst: time that others leave idle is used; fixed: never more than that"
+    )
+
+
+class ChannelShareDocument(ShareDocument):
+    """A share with what is used of its time since the keeper started."""
+
+    used_s: float | None = Field(description="time on the GPU; null: no keeper says it")
+    throttled_s: float | None = Field(description="how long work was held back")
+    turns: int | None = Field(description="how often it had its turn on the GPU")
+
+
+def describe_share(record: AttachmentRecord) -> ShareDocument | None:
+    part = record.share_part
+    if part is None:
+        return None
+    return ShareDocument(
+        memory_bytes=part.share.memory, compute=part.share.compute, policy=part.policy.value
+    )
+
+
+def describe_channel_share(
+    record: AttachmentRecord, status: ChannelStatus
+) -> ChannelShareDocument | None:
+    part, use = record.share_part, status.share
+    if part is None:
+        return None
+    return ChannelShareDocument(
+        memory_bytes=part.share.memory,
+        compute=part.share.compute,
+        policy=part.policy.value,
+        used_s=use.used_s if use else None,
+        throttled_s=use.throttled_s if use else None,
+        turns=use.turns if use else None,
+    )
+
+
+class SharePlanDocument(VgpuPlanDocument):
+    """What a change of a share does, in order."""
+
+    operation: Literal["set share"]
+    subject: str = Field(description="the VM")
+
+
+class ShareChangeDocument(Document):
+    """``vgpumgr virtio set -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    dry_run: bool
+    plan: SharePlanDocument
+    notes: list[str] = Field(description="what happened besides the plan")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 
 from vgpumgr.app.context import LIBVIRT_ERRORS, Parts
-from vgpumgr.app.documents.attachments import ShareChangeDocument, SharePlanDocument
 from vgpumgr.app.documents.base import describe_plan
+from vgpumgr.app.documents.shares import ShareChangeDocument, SharePlanDocument
 from vgpumgr.app.transactions import open_change
 from vgpumgr.backends.detach import find_attachments
 from vgpumgr.engine.recovery import (
@@ -33,7 +33,7 @@ from vgpumgr.planning.shares import check_change
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.channel import SetShare
 from vgpumgr.virtio.channel import ChannelStatus
-from vgpumgr.virtio.keeper import refuse_memory
+from vgpumgr.virtio.channel_status import refuse_memory
 
 SET = "set share"
 _HOW = "vgpumgr virtio set VM --memory 6GiB --compute 40"
