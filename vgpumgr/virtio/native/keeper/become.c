@@ -86,7 +86,7 @@ _Noreturn void keeper_become_worker(struct keeper *keeper, const int *fds, uint3
 {
 	const bool confined = keeper->options.sandbox.on;
 	char channel[128], serial[512], error[256];
-	char *argv[KEEPER_ARGS + 5];
+	char *argv[KEEPER_ARGS + 6];
 	unsigned count = 0;
 	bool profile;
 	sigset_t none;
@@ -120,6 +120,8 @@ _Noreturn void keeper_become_worker(struct keeper *keeper, const int *fds, uint3
 			 confined ? VG_SERIAL_OF_KEEPER : keeper->options.serial);
 		argv[count++] = serial;
 	}
+	if (fds[LAUNCH_PAGE] >= 0)
+		argv[count++] = (char *)VG_OPTION_SHARE "page:7,bell:8";
 	if (confined)
 		argv[count++] = (char *)filter_option[keeper->options.sandbox.filter];
 	argv[count] = NULL;

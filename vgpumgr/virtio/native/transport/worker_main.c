@@ -15,6 +15,7 @@
 #include "util.h"
 #include "worker.h"
 #include "worker_limits.h"
+#include "worker_share.h"
 
 enum {
 	TICK_MS = 100,            /* heartbeat, serial retries, a doorbell that was lost */
@@ -63,7 +64,8 @@ static int read_options(int argc, char **argv, struct vg_inherited *in)
 static char **session_arguments(int argc, char **argv, const struct vg_inherited *in)
 {
 	static char option[80];
-	char **words = calloc((size_t)argc + 2, sizeof(*words));
+	int page, bell;
+	char **words = calloc((size_t)argc + 3, sizeof(*words));
 	int count = 0;
 
 	if (!words)
@@ -74,7 +76,9 @@ static char **session_arguments(int argc, char **argv, const struct vg_inherited
 			words[count++] = argv[i];
 	snprintf(option, sizeof(option), VG_OPTION_SESSION "memory:%d,stats:4,socket:5,watch:7,limits:8",
 		 in->memory < 0 ? -1 : 3);
-	words[count] = option;
+	words[count++] = option;
+	if (vg_share_fds(&page, &bell))
+		words[count] = VG_OPTION_SESSION_SHARE "page:9,bell:10";
 	return words;
 }
 
@@ -426,6 +430,10 @@ int vg_worker_serve(int argc, char **argv, const struct vg_interface *interface,
 	if (error) {
 		fprintf(stderr, "worker: started without a keeper: no %s option\n", VG_OPTION_CHANNEL);
 		free(server);
+		return 1;
+	}
+	if (vg_share_open(argc, argv)) {
+		note(in.control, VG_WORKER_FAILED, "the page of the channel's share cannot be mapped");
 		return 1;
 	}
 	if (in.session) /* what is left is the kernel's to free; handlers of a driver could wait for the device */
