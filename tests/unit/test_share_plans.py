@@ -164,8 +164,8 @@ def test_of_several_it_says_how_many_fit(bench: Bench) -> None:
         ("share:8,30%", "one CUDA context takes 128 MiB"),
         ("share:much,30%", "not a size"),
         ("share:8GiB;30%", "write it like share:8GiB,30%"),
-        ("share:1/0", "1 to 100 equal shares"),
-        ("share:1/101", "1 to 100 equal shares"),
+        ("share:1/0", "1 to 64 equal shares"),
+        ("share:1/65", "1 to 64 equal shares"),
         ("share:2/4", "write it like share:8GiB,30%"),
     ],
 )

@@ -125,7 +125,7 @@ def test_sixteen_gpus_of_32_gib_are_128_shares_of_4_gib_and_nothing_is_left() ->
         choose(Snapshot(gpus=gpus, records=tuple(records)), Share(128 * MIB, 1))
 
 
-@given(st.integers(1 * GIB, 200 * GIB), st.integers(0, 1 * GIB - 128 * MIB), st.integers(1, 100))
+@given(st.integers(1 * GIB, 200 * GIB), st.integers(0, 1 * GIB - 128 * MIB), st.integers(1, 64))
 @example(32 * GIB, 0, 8)
 @example(80 * GIB, 571 * MIB, 7)
 def test_n_equal_shares_fit_and_another_like_them_does_not(
@@ -217,3 +217,17 @@ def test_an_equal_share_is_one_of_the_gpu_that_it_is_on() -> None:
     seats = choose(Snapshot(gpus=[small, large]), "2", count=4)
     sizes = Counter((seat.gpu.index, seat.share.memory) for seat in seats)
     assert sizes == {(0, 12 * GIB): 2, (1, 40 * GIB): 2}
+
+
+def test_a_gpu_has_as_many_shares_as_its_arbiter_serves_and_no_more() -> None:
+    gpu, share = make_card(0, 80 * GIB), Share(128 * MIB, 1)
+    records = [
+        record(SharePlacement(gpu, share, ComputePolicy.BURST, ""), str(n)) for n in range(63)
+    ]
+    snapshot = Snapshot(gpus=[gpu], records=tuple(records))
+    with pytest.raises(NoRoomError, match="2 times"):
+        choose(snapshot, share, count=2)
+    records.append(record(choose(snapshot, share)[0], "last"))
+    with pytest.raises(NoRoomError) as caught:
+        choose(Snapshot(gpus=[gpu], records=tuple(records)), share)
+    assert "it has 64 shares, the most" in (caught.value.why or "")

@@ -15,8 +15,8 @@ AGENT_HINT = (
 WORKER_NAMES = ("vgpumgr-hold", "vgpumgr-worker", "exe")
 #: the guest's agent serves so many channels
 MAX_COUNT = 16
-#: a GPU has so many equal shares: each has 1 % of its time at least
-MAX_PARTS = 100
+#: a GPU has at most so many shares: its arbiter serves no more
+MAX_PARTS = 64
 #: of a run: a word of a command line that is no option
 RUN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
 #: forms of ``--profile`` that every host knows, as the help has them; ``model.request`` reads them

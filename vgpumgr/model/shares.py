@@ -105,9 +105,7 @@ def parse_parts(text: str) -> int | None:
 def check_parts(parts: int) -> None:
     """Raises ValueError where a GPU is not to have so many equal shares."""
     if not 1 <= parts <= MAX_PARTS:
-        raise ValueError(
-            f"a GPU has 1 to {MAX_PARTS} equal shares, not {parts}: each gets 1% of its time at least"
-        )
+        raise ValueError(f"a GPU has 1 to {MAX_PARTS} equal shares, not {parts}")
 
 
 def divide(memory: int, parts: int) -> Share:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from vgpumgr.errors import BackendUnsupportedError, GpuNotFoundError, NoRoomError
 from vgpumgr.mig.selection import find_mig_device, select_gpu
 from vgpumgr.model.attachment import AttachmentRecord
-from vgpumgr.model.choices import ComputePolicy
+from vgpumgr.model.choices import MAX_PARTS, ComputePolicy
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.shares import (
@@ -125,6 +125,8 @@ class _Candidate:
     gpu: Gpu
     use: ShareUse
     refusal: str | None = None
+    #: how many shares more its arbiter serves
+    left: int = MAX_PARTS
 
     def size(self, wanted: ShareRequest) -> Share:
         """The share that is asked for, as it is on this GPU."""
@@ -135,18 +137,21 @@ class _Candidate:
 
     def takes(self, share: Share) -> bool:
         """Whether it fits."""
-        return self.refusal is None and share.memory >= MIN_BYTES and share.fits_in(self.use.free)
+        if self.refusal is not None or self.left < 1:
+            return False
+        return share.memory >= MIN_BYTES and share.fits_in(self.use.free)
 
     def give(self, share: Share) -> _Candidate:
         """The GPU as it is to be with it; ``records`` are as they were."""
-        return replace(self, use=replace(self.use, free=self.use.free - share))
+        use = replace(self.use, free=self.use.free - share)
+        return replace(self, use=use, left=self.left - 1)
 
     def count(self, share: Share) -> int:
         """How many more of it fit."""
         if not self.takes(share):
             return 0
         free = self.use.free
-        return min(free.memory // share.memory, free.compute // share.compute)
+        return min(free.memory // share.memory, free.compute // share.compute, self.left)
 
 
 def choose_shares(
@@ -231,7 +236,9 @@ def _observe(gpu: Gpu, snapshot: Snapshot, policy: ComputePolicy) -> _Candidate:
         refusal = snapshot.stuck[str(gpu.uuid)]
     elif refusal is None and use.policy not in (None, policy):
         refusal = f"its shares are {use.policy}, and one GPU has one policy"
-    return _Candidate(gpu, use, refusal)
+    elif refusal is None and len(use.records) >= MAX_PARTS:
+        refusal = f"it has {MAX_PARTS} shares, the most that a GPU can have"
+    return _Candidate(gpu, use, refusal, MAX_PARTS - len(use.records))
 
 
 def _rank(one: _Candidate, share: Share, near: NumaPolicy, spread: bool) -> tuple[object, ...]:
