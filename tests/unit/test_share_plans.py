@@ -91,7 +91,7 @@ def test_the_plan_says_where_why_and_how_much_of_the_time(bench: Bench) -> None:
     plan = bench.service.attach(AttachRequest("vm01", "share:8GiB,30%"), dry_run=True).plan
     (start,) = [step for step in plan.steps if step.kind == "channel.start"]
     assert "at most device-memory=8GiB, 30% of the time, burst" in start.description
-    assert any("what it has left then: share:72GiB,70%" in note for note in plan.notes)
+    assert any("it has no shares yet; share:72GiB,70% stays free" in note for note in plan.notes)
     assert not bench.store.list_attachments()
 
 

@@ -16,7 +16,8 @@ from vgpumgr.model.attachment import AttachmentRecord, SharePart
 from vgpumgr.model.choices import Backend, ComputePolicy
 from vgpumgr.model.gpu import Gpu, GpuMemory
 from vgpumgr.model.request import AttachRequest, ShareRequest
-from vgpumgr.model.shares import Share, divide, format_exact, parse_share
+from vgpumgr.model.shares import Share, divide, parse_share
+from vgpumgr.model.text import format_exact
 from vgpumgr.planning.shares import SharePlacement, choose_shares, measure_shares
 from vgpumgr.planning.snapshot import Snapshot
 

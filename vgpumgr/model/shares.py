@@ -11,7 +11,7 @@ import re
 from vgpumgr.model.choices import MAX_PARTS
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.limits import LIMIT_KEYS
-from vgpumgr.model.text import format_size, parse_size
+from vgpumgr.model.text import format_exact, format_size, parse_size
 
 PREFIX = "share:"
 #: one share alone may have all of the time
@@ -19,7 +19,6 @@ MAX_COMPUTE = 100
 #: what one context takes, so that no smaller share can run anything
 MIN_BYTES = LIMIT_KEYS["device-memory"].least
 _MIB = 1 << 20
-_UNITS = (("GiB", 30), ("MiB", 20), ("KiB", 10))
 _FORM = re.compile(r"share:(?P<memory>[^,]+),\s*(?P<compute>\d{1,6})\s*%", re.IGNORECASE)
 _PARTS = re.compile(r"share:\s*1\s*/\s*(?P<parts>\d{1,6})", re.IGNORECASE)
 _EXAMPLE = "write it like share:8GiB,30%, or share:1/4 for a quarter of a GPU"
@@ -45,14 +44,6 @@ class Share:
     def fits_in(self, free: Share) -> bool:
         """Whether both memory and time are no more than that."""
         return self.memory <= free.memory and self.compute <= free.compute
-
-
-def format_exact(size_bytes: int) -> str:
-    """A size without a space that ``parse_size`` reads back to the byte, in the largest unit that allows it."""
-    for unit, shift in _UNITS:
-        if size_bytes and size_bytes % (1 << shift) == 0:
-            return f"{size_bytes >> shift}{unit}"
-    return str(size_bytes)
 
 
 def parse_share(text: str) -> Share:

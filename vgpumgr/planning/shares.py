@@ -24,8 +24,8 @@ from vgpumgr.model.shares import (
     Share,
     describe_free,
     divide,
-    format_exact,
 )
+from vgpumgr.model.text import format_exact
 from vgpumgr.planning.snapshot import NumaPolicy
 
 if TYPE_CHECKING:
@@ -251,12 +251,11 @@ def _rank(one: _Candidate, share: Share, near: NumaPolicy, spread: bool) -> tupl
 
 
 def _explain(one: _Candidate, share: Share, near: NumaPolicy) -> str:
-    left, others = describe_free(one.use.free - share), len(one.use.records)
-    beside = "it has no share yet"
-    if others or one.use.free != one.use.total:
+    left = describe_free(one.use.free - share)
+    beside = "it has no shares yet"
+    if one.use.free != one.use.total:
         beside = "it has shares already, and whole GPUs stay whole"
-    where = near.describe(one.gpu.numa_node)
-    return f"{one.gpu}: {beside}; what it has left then: {left}{where}"
+    return f"{one.gpu}: {beside}; {left} stays free{near.describe(one.gpu.numa_node)}"
 
 
 def _refuse(
@@ -287,6 +286,9 @@ def _refuse(
 
 
 def _describe_refusals(wanted: ShareRequest, there: Sequence[_Candidate]) -> Iterator[str]:
+    if len(there) == 1:
+        yield _describe_refusal(wanted, there[0])
+        return
     for one in there[:8]:
         yield f"{one.gpu}: {_describe_refusal(wanted, one)}"
     if len(there) > 8:

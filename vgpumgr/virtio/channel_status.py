@@ -8,8 +8,7 @@ from dataclasses import replace
 from vgpumgr.errors import ShareInUseError
 from vgpumgr.host.process import describe_stuck, find_stuck, read_state
 from vgpumgr.model.limits import WORKER_KEYS
-from vgpumgr.model.shares import format_exact
-from vgpumgr.model.text import format_size
+from vgpumgr.model.text import format_exact, format_size
 from vgpumgr.virtio.channel import ChannelStatus, Lane, LimitUse, ShareUse
 from vgpumgr.virtio.sandbox import LimitGroup
 from vgpumgr.virtio.sessions import (

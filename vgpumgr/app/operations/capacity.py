@@ -160,6 +160,8 @@ def _explain_place(snapshot: Snapshot, wanted: Wanted, target: Target, place: st
         raise
     except VgpumgrError as error:
         rules = [f"{error.error}: {error.why}" if error.why else error.error]
+        if isinstance(wanted.profile, ShareRequest) and error.why:
+            rules = [error.why]
         held = f" (held by {', '.join(error.held_by)})" if error.held_by else ""
         sentence = f"does not fit: {rules[0]}{held}"
     address = PciAddress.read(place) or find_selected(snapshot, place).address
