@@ -179,7 +179,7 @@ static void check_one_turn(void)
 /* What others may have before it is its turn again: as much as puts them level, and a turn each. */
 static uint64_t wait_bound(const struct tenant *t)
 {
-	uint64_t sum = ARB_GRACE_NS * tenants + ARB_PATIENCE_NS * tenants;
+	uint64_t sum = (ARB_GRACE_NS + ARB_PATIENCE_NS + ARB_CREDIT_NS) * tenants;
 
 	for (unsigned i = 0; i < tenants; i++)
 		if (&tenant[i] != t)

@@ -1,30 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels take device time, where the machine has a clock: see state/engine.c. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cuda_sim.h"
 
-/* `sim start --clock` has written the file; VGPUMGR_SIM_CLOCK=1 does the same for one program. */
-static bool ask(void)
-{
-	const char *wish = getenv("VGPUMGR_SIM_CLOCK"), *directory = getenv("VGPUMGR_SIM");
-	char path[4096];
-
-	if (wish)
-		return !strcmp(wish, "1");
-	return directory && snprintf(path, sizeof(path), "%s/clock", directory) < (int)sizeof(path) && !access(path, F_OK);
-}
-
+/* VGPUMGR_SIM_CLOCK=1 does for one program what `sim start --clock` does for all of the machine's. */
 static bool is_on(void)
 {
-	static _Atomic int known; /* 1: no, 2: yes */
+	static _Atomic int wished; /* 1: no, 2: yes */
+	const char *wish;
 
-	if (!known)
-		known = 1 + ask();
-	return known == 2;
+	if (!wished) {
+		wish = getenv("VGPUMGR_SIM_CLOCK");
+		wished = 1 + (wish && !strcmp(wish, "1"));
+	}
+	return wished == 2 || sim_clock(drv.sim);
 }
 
 static void pass(void *device, uint64_t ns)

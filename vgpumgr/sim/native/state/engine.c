@@ -229,6 +229,16 @@ void sim_engine_pass(struct sim *sim, int slot, uint64_t ns)
 	pthread_mutex_unlock(&p.engine->lock);
 }
 
+bool sim_clock(const struct sim *sim)
+{
+	return atomic_load(&sim_live(sim)->clock);
+}
+
+void sim_clock_start(struct sim *sim)
+{
+	atomic_store(&sim_live(sim)->clock, 1);
+}
+
 uint64_t sim_engine_time(struct sim *sim, int slot)
 {
 	return slot < 0 || slot >= SIM_MAX_CLIENTS ? 0 : atomic_load(&sim_live(sim)->clients[slot].engine_ns);

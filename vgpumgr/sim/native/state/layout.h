@@ -47,6 +47,7 @@ struct sim_live_fault {
 };
 
 struct sim_live {
+	_Atomic uint32_t clock; /* not 0: kernels take device time */
 	struct sim_live_client clients[SIM_MAX_CLIENTS];
 	struct sim_live_gpu gpus[SIM_MAX_GPUS];
 	struct sim_live_fault faults[SIM_MAX_FAULTS];

@@ -57,7 +57,7 @@ static bool is_active(const struct arbiter *a, int i)
 	return c->used && (c->wants || c->busy || (i == a->holder && a->draining));
 }
 
-/* What was not used while others were active is not kept: who comes back begins where they are. */
+/* The one that is furthest behind, of those with work. */
 static void follow(struct arbiter *a)
 {
 	uint64_t least = UINT64_MAX;
@@ -181,6 +181,16 @@ void arb_weigh(struct arbiter *a, int number, uint32_t weight, uint64_t now)
 		c->budget_ns = (int64_t)part(c, ARB_OWED_NS);
 }
 
+/* A pause between two kernels costs nothing; what was not used in a longer one is not kept. */
+static void come_back(const struct arbiter *a, struct arb_channel *c)
+{
+	uint64_t credit = ARB_CREDIT_NS * PERCENT / c->weight;
+	uint64_t least = a->virtual_now > credit ? a->virtual_now - credit : 0;
+
+	if (c->virtual_ns < least)
+		c->virtual_ns = least;
+}
+
 void arb_report(struct arbiter *a, int number, bool wants, bool busy, uint64_t now)
 {
 	struct arb_channel *c = at(a, number);
@@ -188,8 +198,8 @@ void arb_report(struct arbiter *a, int number, bool wants, bool busy, uint64_t n
 	advance(a, now);
 	if (!c)
 		return;
-	if (!is_active(a, number) && (wants || busy) && c->virtual_ns < a->virtual_now)
-		c->virtual_ns = a->virtual_now;
+	if (!is_active(a, number) && (wants || busy))
+		come_back(a, c);
 	c->wants = wants;
 	c->busy = busy;
 	if (!busy)

@@ -20,6 +20,7 @@ enum { ARB_CHANNELS = 64, ARB_NONE = -1 };
 #define ARB_TURN_NS 4000000ull      /* of a turn, while others wait */
 #define ARB_GRACE_NS 500000ull      /* a holder without work keeps its turn for so long while others wait */
 #define ARB_PATIENCE_NS 1000000000ull /* a holder that has not drained by then is overdue: others go on beside it */
+#define ARB_CREDIT_NS 20000000ull  /* who comes back after a pause has so much of what it missed, at most */
 #define ARB_WINDOW_NS 100000000ull  /* of a hard cap: what is not used of it is lost after this time */
 #define ARB_OWED_NS 1000000000ull   /* what a hard cap could not use because others had the GPU is kept for so long */
 
