@@ -9,6 +9,7 @@ import struct
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from vgpumgr.errors import ChannelStartError, ShareInUseError
 from vgpumgr.host.confinement import Fact
@@ -33,6 +34,7 @@ class FakeChannels:
         #: memory and percent of time that channels of shares keep to, and memory that is used of them
         self.shares: dict[str, tuple[int, int]] = {}
         self.used: dict[str, int] = {}
+        self.share_more: dict[str, Any] = {}
         #: whether the command is killed when it has changed a share
         self.killed_in_set = False
         self.hello = hello
@@ -118,7 +120,8 @@ class FakeChannels:
                 for use in status.limits
             )
             policy = str(self.specs[channel_id].compute_policy)
-            status = replace(status, limits=limits, share=ShareUse(compute, policy))
+            share = ShareUse(compute, policy, **self.share_more)
+            status = replace(status, limits=limits, share=share)
         return status and replace(status, hello_ring=self.hello)
 
     def audit(self, channel_id: str) -> tuple[Fact, ...]:  # noqa: ARG002

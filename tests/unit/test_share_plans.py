@@ -288,6 +288,15 @@ def test_a_lost_state_file_comes_back_from_the_metadata(bench: Bench) -> None:
     assert get_record(bench) == record
 
 
+def test_status_names_a_share_that_is_not_kept_or_overdue(bench: Bench) -> None:
+    attach(bench, "share:8GiB,30%")
+    assert Recovery(bench.service.parts).status().warnings == []
+    bench.channels.share_more = {"kept": False, "overdue_s": 12.0}
+    one, two = Recovery(bench.service.parts).status().warnings
+    assert "vm01: the arbiter of its GPU does not run" in one
+    assert "vm01: for 12 s its work has been on the GPU after its turn" in two
+
+
 # --- virtio set
 
 

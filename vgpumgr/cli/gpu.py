@@ -224,6 +224,13 @@ def _render_shares(shares: dict[str, Any] | None) -> Iterator[str]:
         yield f"    {one['kind']} {one['name']} (attachment {one['attachment']})  {share}"
 
 
+def _describe_shares_left(shares: dict[str, Any], profiles: list[dict[str, Any]]) -> str:
+    if not shares["why_not"]:
+        return describe_share_capacity(shares)
+    width = max((len(profile["name"]) for profile in profiles), default=5) + 2
+    return f"{'share':<{width}}no: {shares['why_not']}"
+
+
 def _render_capacity(document: dict[str, Any]) -> Iterator[str]:
     """What still fits, of every kind that the GPU has."""
     vfs = document.get("vf_capacity")  # an older daemon does not say
@@ -233,7 +240,7 @@ def _render_capacity(document: dict[str, Any]) -> Iterator[str]:
     if document["profiles"] or document["vgpu_types"] or document["vgpu_note"] or vfs or shares:
         yield "  room"
     if shares:
-        yield f"    {describe_share_capacity(shares)}"
+        yield f"    {_describe_shares_left(shares, document['profiles'])}"
     if document["profiles"]:
         yield from _render_profiles(document["profiles"])
     yield from _render_types(document["vgpu_types"])

@@ -257,6 +257,8 @@ def render_share(channel: dict[str, Any]) -> Iterator[str]:
     if share["used_s"] is not None:
         waited = f"held back {share['throttled_s']:.1f} s"
         yield f"  time          {share['used_s']:.1f} s on the GPU, {waited}, {share['turns']} turns"
+    if share["kept"] is False:
+        yield "  arbiter       does not run: the percentage is not kept"
 
 
 def note_hidden(streams: Streams, channels: Sequence[dict[str, Any]], verb: str) -> None:

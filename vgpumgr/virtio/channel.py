@@ -143,6 +143,10 @@ class ShareUse:
     used_s: float = 0.0
     throttled_s: float = 0.0
     turns: int = 0
+    #: for so long its work has been on the GPU after its turn, where others go on beside it; 0: it is not
+    overdue_s: float = 0.0
+    #: whether an arbiter keeps it now
+    kept: bool = True
 
 
 @dataclass(frozen=True, slots=True)

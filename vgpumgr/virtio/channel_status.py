@@ -129,7 +129,13 @@ def _describe_share(status: KeeperStatus) -> ShareUse | None:
     if share is None:
         return None
     return ShareUse(
-        share.compute, share.policy, share.used_ns / 1e9, share.throttled_ns / 1e9, share.turns
+        share.compute,
+        share.policy,
+        share.used_ns / 1e9,
+        share.throttled_ns / 1e9,
+        share.turns,
+        share.overdue_ns / 1e9,
+        share.kept,
     )
 
 

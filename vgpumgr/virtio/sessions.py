@@ -193,7 +193,7 @@ class ShareStatus(Report):
     used_ns: int = 0
     throttled_ns: int = 0
     turns: int = 0
-    #: since when work of it has been on the GPU after its turn, where others go on beside it; else 0
+    #: for so long work of it has been on the GPU after its turn, where others go on beside it; else 0
     overdue_ns: int = 0
     #: whether an arbiter keeps it now
     kept: bool = True

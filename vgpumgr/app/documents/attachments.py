@@ -18,6 +18,7 @@ from vgpumgr.app.documents.shares import (
     ShareDocument,
     describe_channel_share,
     describe_share,
+    list_share_warnings,
 )
 from vgpumgr.domain.devices import attachment_of, ring_alias
 from vgpumgr.domain.domain import Domain
@@ -447,6 +448,7 @@ def describe_warnings(record: AttachmentRecord, status: ChannelStatus, vm: Vm | 
         for one in status.limits
         if one.unchecked
     ]
+    found += list_share_warnings(who, status)
     return [*found, *_list_qemu_warnings(record, status, vm)]
 
 

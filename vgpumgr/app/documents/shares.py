@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from vgpumgr.app.documents.base import SCHEMA, Document, Field, VgpuPlanDocument
@@ -88,6 +89,10 @@ class ChannelShareDocument(ShareDocument):
     used_s: float | None = Field(description="time on the GPU; null: no keeper says it")
     throttled_s: float | None = Field(description="how long work was held back")
     turns: int | None = Field(description="how often it had its turn on the GPU")
+    kept: bool | None = Field(description="whether an arbiter keeps it; null: no keeper says it")
+    overdue_s: float | None = Field(
+        description="how long its work has been on the GPU after its turn, beside others; 0: it is not"
+    )
 
 
 def describe_share(record: AttachmentRecord) -> ShareDocument | None:
@@ -97,6 +102,17 @@ def describe_share(record: AttachmentRecord) -> ShareDocument | None:
     return ShareDocument(
         memory_bytes=part.share.memory, compute=part.share.compute, policy=part.policy.value
     )
+
+
+def list_share_warnings(who: str, status: ChannelStatus) -> Iterator[str]:
+    """What an administrator should know of a share's time."""
+    share = status.share
+    if share is not None and not share.kept:
+        text = f"the arbiter of its GPU does not run: its {share.compute}% of the time is not kept"
+        yield f"{who}: {text} until one is found, within seconds, or the next share starts one"
+    if share is not None and share.overdue_s:
+        text = f"for {share.overdue_s:.0f} s its work has been on the GPU after its turn"
+        yield f"{who}: {text}: others go on beside it, and it is charged"
 
 
 def describe_channel_share(
@@ -112,6 +128,8 @@ def describe_channel_share(
         used_s=use.used_s if use else None,
         throttled_s=use.throttled_s if use else None,
         turns=use.turns if use else None,
+        kept=use.kept if use else None,
+        overdue_s=use.overdue_s if use else None,
     )
 
 
