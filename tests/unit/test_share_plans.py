@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from vgpumgr.errors import (
 )
 from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.choices import ComputePolicy
+from vgpumgr.model.gpu import GpuMemory
+from vgpumgr.model.pci import Function
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.model.shares import Share
 from vgpumgr.state.domain_metadata import rebuild_records
@@ -445,3 +448,78 @@ def test_the_limit_of_a_share_is_not_changed_by_a_restart(bench: Bench) -> None:
     assert "virtio set" in (caught.value.hint or "")
     restart_channel(bench.service.parts, vm="vm01")
     assert bench.channels.specs[get_record(bench).id].compute == 30
+
+
+# --- what else wants the GPU
+
+
+def test_a_gpu_given_to_vfio_takes_no_share_and_is_named_with_its_vm(tmp_path: Path) -> None:
+    gpu = make_gpu(layout=None)
+    function = Function(gpu.pci, 0x10DE, 0x20B2, 0x030200, "nvidia", group=10)
+    bench = make_bench(tmp_path, [gpu, make_gpu(index=1, layout=None)], functions=[function])
+    bench.service.attach(AttachRequest("vm01", "passthrough", gpu=str(gpu.pci)))
+    del bench.nvml.gpus[gpu.uuid]  # NVML has it no more
+    error = refuse(bench, "share:8GiB,30%", "vm02", gpu=str(gpu.pci))
+    assert (error.id, error.exit_code) == ("VG104", Exit.BUSY)
+    assert "its driver is vfio-pci" in say(error)
+    assert 'vm "vm01"' in " ".join(error.held_by)
+    assert f"vgpumgr passthrough unbind {gpu.pci}" in (error.hint or "")
+    attach(bench, "share:8GiB,30%", "vm02")
+    assert get_record(bench, "vm02").gpu != gpu.uuid
+
+
+def test_a_gpu_with_shares_goes_to_no_vm_as_a_whole(tmp_path: Path) -> None:
+    gpu = make_gpu(layout=None)
+    function = Function(gpu.pci, 0x10DE, 0x20B2, 0x030200, "nvidia", group=10)
+    bench = make_bench(tmp_path, [gpu], functions=[function])
+    attach(bench, "share:8GiB,30%", "vm01")
+    error = refuse(bench, "passthrough", "vm02", gpu=str(gpu.pci))
+    assert 'vm "vm01" (share:8GiB,30%' in say(error)
+    assert error.exit_code == Exit.BUSY
+
+
+def test_a_gpu_with_virtual_functions_takes_no_share(tmp_path: Path) -> None:
+    gpu = replace(make_gpu(layout=None), vfs_enabled=4, vfs_total=16)
+    error = refuse(make_bench(tmp_path, [gpu]), "share:8GiB,30%")
+    assert "it has 4 virtual functions" in say(error)
+
+
+def test_layouts_leave_a_gpu_with_shares_alone(bench: Bench) -> None:
+    attach(bench, "share:8GiB,30%")
+    bench.channels.running.clear()
+    text = "version: v1\nmig-configs:\n  x:\n  - devices: all\n    mig-enabled: true\n    mig-devices: {1g.10gb: 2}\n"
+    before = bench.snapshot()
+    with pytest.raises(VgpumgrError) as caught:
+        LayoutService(bench.service.parts).apply(text=text, source="x", allow=[])
+    assert "vm01" in say(caught.value)
+    with pytest.raises(VgpumgrError) as caught:
+        LayoutService(bench.service.parts).create_instances(gpu="0", profile="1g.10gb")
+    assert bench.snapshot() == before
+
+
+# --- the acceptance split, from request to record
+
+
+def test_128_runs_have_4_gib_each_of_sixteen_gpus_of_32_and_nothing_is_left(tmp_path: Path) -> None:
+    gpus = [
+        replace(make_gpu(index=index, layout=None), memory=GpuMemory(32 * GIB, 0))
+        for index in range(16)
+    ]
+    bench = make_bench(tmp_path, gpus)
+    for number in range(128):
+        start_run(
+            bench.service.parts, name=f"run-{number}", command="true", profile="share:1/8",
+            pid=os.getpid(),
+        )  # fmt: skip
+    records = bench.store.list_attachments()
+    assert {r.profile for r in records} == {"share:4GiB,12%"}
+    assert {spec.limits.device_memory for spec in bench.channels.specs.values()} == {4 * GIB}
+    per_gpu = Counter(r.gpu for r in records)
+    assert len(per_gpu) == 16
+    assert set(per_gpu.values()) == {8}
+    with pytest.raises(NoRoomError) as caught:
+        start_run(
+            bench.service.parts, name="more", command="true", profile="share:128MiB,1%",
+            pid=os.getpid(),
+        )  # fmt: skip
+    assert "nothing more fits" in say(caught.value)
