@@ -6,6 +6,7 @@ What each has had is read from the simulated hardware, not from the arbiter that
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import signal
 import subprocess
 import tempfile
@@ -22,7 +23,6 @@ from vgpumgr.sim import machine as machines
 from vgpumgr.virtio import arbiter
 
 TENANT = LIB / "test" / "vgpumgr-test-tenant"
-STATE_TOOL = LIB / "bin" / "vgpumgr-simstate"
 MACHINE = "a30-pair"
 GPU = "GPU-under-test"
 
@@ -83,10 +83,7 @@ class Tenant:
     def read_device_ns(self) -> int:
         """Device time that all its sessions have had."""
         pids = {lane.session_pid for lane in self.rig.status().lanes}
-        tool = subprocess.run(
-            [STATE_TOOL, "device-time", self._directory], capture_output=True, text=True, check=True
-        )
-        for pid, _, ns in (map(int, line.split()) for line in tool.stdout.splitlines()):
+        for pid, ns in machines.read_device_time(self._directory).items():
             if pid in pids:
                 self._ended[pid] = max(ns, self._ended.get(pid, 0))
         return sum(self._ended.values())
@@ -110,6 +107,16 @@ def mean(rows: Sequence[Sequence[float]]) -> list[float]:
     return [sum(column) / len(column) for column in zip(*rows, strict=True)]
 
 
+def is_held(socket: Path) -> bool:
+    """Whether an arbiter runs for that socket, without asking it, which would keep it alive."""
+    with Path(f"{socket}.lock").open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 @contextlib.contextmanager
 def clocked_machine() -> Iterator[Path]:
     """A simulated machine with a clock, in the environment; its directory."""
@@ -120,7 +127,7 @@ def clocked_machine() -> Iterator[Path]:
             for key, value in machines.machine_env(MACHINE).items():
                 patch.setenv(key, value)
             directory = Path(machines.machine_env(MACHINE)["VGPUMGR_SIM"])
-            subprocess.run([STATE_TOOL, "clock", directory], check=True)
+            machines.start_clock(directory)
             yield directory
         finally:
             machines.destroy_machine(MACHINE)
@@ -134,7 +141,7 @@ def share_out(policy: str | None, percents: Sequence[int]) -> Iterator[list[Tena
         sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vga")))
         socket = arbiter.ensure(GPU, policy, sockets, linger_s=1) if policy else None
         if socket is not None:
-            stack.callback(wait_for, lambda: not arbiter.is_running(socket), "the arbiter's end")
+            stack.callback(wait_for, lambda: not is_held(socket), "the arbiter's end")
         tenants = []
         for percent in percents:
             driver = str(LIB / "sim" / "libcuda.so.1")

@@ -162,8 +162,8 @@ static void check_idle(bool idle)
 		idle_from = now;
 	if (now - idle_from > longest_idle && arbiter.kind == ARB_BURST)
 		longest_idle = now - idle_from;
-	if (arbiter.kind == ARB_BURST && now - idle_from > ARB_GRACE_NS + 1000)
-		fail("the GPU is idle while one waits", now - idle_from, ARB_GRACE_NS);
+	if (arbiter.kind == ARB_BURST && now - idle_from > ARB_GRACE_MOST_NS + 1000)
+		fail("the GPU is idle while one waits", now - idle_from, ARB_GRACE_MOST_NS);
 }
 
 static void check_one_turn(void)
@@ -179,7 +179,7 @@ static void check_one_turn(void)
 /* What others may have before it is its turn again: as much as puts them level, and a turn each. */
 static uint64_t wait_bound(const struct tenant *t)
 {
-	uint64_t sum = (ARB_GRACE_NS + ARB_PATIENCE_NS + ARB_CREDIT_NS) * tenants;
+	uint64_t sum = (ARB_GRACE_MOST_NS + ARB_PATIENCE_NS + ARB_CREDIT_NS) * tenants;
 
 	for (unsigned i = 0; i < tenants; i++)
 		if (&tenant[i] != t)

@@ -15,6 +15,11 @@ static uint32_t clamp(uint32_t weight)
 	return weight < 1 ? 1 : weight > PERCENT ? PERCENT : weight;
 }
 
+static uint64_t least(uint64_t x, uint64_t y)
+{
+	return x < y ? x : y;
+}
+
 /* What a hard cap is of some time. */
 static uint64_t part(const struct arb_channel *c, uint64_t ns)
 {
@@ -54,7 +59,7 @@ static bool is_active(const struct arbiter *a, int i)
 {
 	const struct arb_channel *c = &a->channel[i];
 
-	return c->used && (c->wants || c->busy || (i == a->holder && a->draining));
+	return c->used && (c->wants || c->busy || i == a->holder);
 }
 
 /* The one that is furthest behind, of those with work. */
@@ -144,7 +149,8 @@ int arb_join(struct arbiter *a, uint32_t weight, uint64_t now)
 
 		if (c->used)
 			continue;
-		*c = (struct arb_channel){ .used = true, .weight = clamp(weight), .virtual_ns = a->virtual_now };
+		*c = (struct arb_channel){ .used = true, .weight = clamp(weight), .virtual_ns = a->virtual_now,
+					  .pause_ns = ARB_PAUSE_NS };
 		c->budget_ns = least_budget(c);
 		return i;
 	}
@@ -191,6 +197,28 @@ static void come_back(const struct arbiter *a, struct arb_channel *c)
 		c->virtual_ns = least;
 }
 
+/* A fading mean of its pauses; a long one counts as one that nobody waits for. */
+static void follow_pauses(const struct arbiter *a, struct arb_channel *c)
+{
+	if (!c->wants && !c->busy) {
+		c->idle_at = c->idle_at ? c->idle_at : a->now;
+	} else if (c->idle_at) {
+		c->pause_ns = (3 * c->pause_ns + least(a->now - c->idle_at, 2 * ARB_GRACE_MOST_NS)) / 4;
+		c->idle_at = 0;
+	}
+}
+
+static void follow_holder(struct arbiter *a, bool busy)
+{
+	if (busy && a->idle_from) {
+		a->idle_from = 0;
+		a->busy_from = a->now;
+	} else if (!busy && !a->idle_from) {
+		a->idle_from = a->now;
+		a->stretch = a->now - a->busy_from + 1;
+	}
+}
+
 void arb_report(struct arbiter *a, int number, bool wants, bool busy, uint64_t now)
 {
 	struct arb_channel *c = at(a, number);
@@ -202,12 +230,11 @@ void arb_report(struct arbiter *a, int number, bool wants, bool busy, uint64_t n
 		come_back(a, c);
 	c->wants = wants;
 	c->busy = busy;
+	follow_pauses(a, c);
 	if (!busy)
 		c->overdue = false;
-	if (number == a->holder && busy)
-		a->idle_from = 0;
-	else if (number == a->holder && !a->idle_from)
-		a->idle_from = a->now;
+	if (number == a->holder)
+		follow_holder(a, busy);
 }
 
 /* ---- decisions */
@@ -227,6 +254,8 @@ static void grant(struct arbiter *a, int number)
 	a->draining = false;
 	a->granted = a->now;
 	a->idle_from = c->busy ? 0 : a->now;
+	a->busy_from = a->now;
+	a->stretch = 0;
 	c->overdue = false;
 	c->turns++;
 }
@@ -254,9 +283,20 @@ static uint64_t end_of_turn(const struct arbiter *a, int next)
 	return ahead > last ? ahead : last;
 }
 
-static bool is_idle_too_long(const struct arbiter *a)
+/* Until when a holder without work keeps its turn; it pays for that time. */
+static uint64_t end_of_grace(const struct arbiter *a, int next)
 {
-	return a->idle_from && a->now - a->idle_from >= ARB_GRACE_NS;
+	const struct arb_channel *c = &a->channel[a->holder];
+	uint64_t wanted = c->pause_ns * 3 / 2 + ARB_PAUSE_NS, most = a->stretch / ARB_GRACE_PART;
+
+	if (!a->idle_from)
+		return UINT64_MAX;
+	if (!a->stretch) /* its sessions are being woken */
+		return a->idle_from + ARB_GRACE_NS;
+	most = most > ARB_GRACE_NS ? least(most, ARB_GRACE_MOST_NS) : ARB_GRACE_NS;
+	if (c->virtual_ns >= a->channel[next].virtual_ns)
+		most = ARB_GRACE_AHEAD_NS;
+	return a->idle_from + (wanted <= most ? wanted : 0);
 }
 
 static void judge_holder(struct arbiter *a)
@@ -266,7 +306,7 @@ static void judge_holder(struct arbiter *a)
 
 	if (a->kind == ARB_FIXED && c->budget_ns <= 0)
 		close_turn(a);
-	else if (next >= 0 && (is_idle_too_long(a) || a->now >= end_of_turn(a, next)))
+	else if (next >= 0 && (a->now >= end_of_grace(a, next) || a->now >= end_of_turn(a, next)))
 		close_turn(a);
 }
 
@@ -280,11 +320,6 @@ static uint64_t end_of_budget(const struct arbiter *a)
 	return a->now + (uint64_t)c->budget_ns * PERCENT / (PERCENT - c->weight) + 1;
 }
 
-static uint64_t least(uint64_t x, uint64_t y)
-{
-	return x < y ? x : y;
-}
-
 static uint64_t next_with_holder(const struct arbiter *a)
 {
 	uint64_t until = UINT64_MAX;
@@ -295,9 +330,7 @@ static uint64_t next_with_holder(const struct arbiter *a)
 	if (a->channel[a->holder].busy || next >= 0)
 		until = end_of_budget(a);
 	if (next >= 0)
-		until = least(until, end_of_turn(a, next));
-	if (next >= 0 && a->idle_from)
-		until = least(until, a->idle_from + ARB_GRACE_NS);
+		until = least(until, least(end_of_turn(a, next), end_of_grace(a, next)));
 	return until;
 }
 

@@ -18,7 +18,15 @@ enum arb_kind { ARB_FIXED, ARB_BURST };
 enum { ARB_CHANNELS = 64, ARB_NONE = -1 };
 
 #define ARB_TURN_NS 4000000ull      /* of a turn, while others wait */
-#define ARB_GRACE_NS 500000ull      /* a holder without work keeps its turn for so long while others wait */
+/*
+ * A holder without work may keep its turn while others wait, so that it can launch again after having waited for its kernels: if
+ * its pauses usually are short enough for that. One that is behind the others by its weight may keep it for longer.
+ */
+#define ARB_GRACE_AHEAD_NS 500000ull
+#define ARB_GRACE_NS 1500000ull      /* or this part of what it has worked at once, */
+enum { ARB_GRACE_PART = 8 };
+#define ARB_GRACE_MOST_NS 4000000ull /* but never longer */
+#define ARB_PAUSE_NS 200000ull       /* of a channel whose pauses are not known yet */
 #define ARB_PATIENCE_NS 1000000000ull /* a holder that has not drained by then is overdue: others go on beside it */
 #define ARB_CREDIT_NS 20000000ull  /* who comes back after a pause has so much of what it missed, at most */
 #define ARB_WINDOW_NS 100000000ull  /* of a hard cap: what is not used of it is lost after this time */
@@ -33,6 +41,8 @@ struct arb_channel {
 	enum arb_turn turn;      /* the decision */
 	uint32_t weight;         /* percent, 1 to 100 */
 	uint64_t virtual_ns;     /* what it was charged, by its weight */
+	uint64_t pause_ns;       /* between the end of its work and more of it, usually */
+	uint64_t idle_at;        /* 0: it has or wants some */
 	int64_t budget_ns;       /* of a hard cap; below 0: debt */
 	uint64_t used_ns, throttled_ns, turns;
 };
@@ -42,7 +52,8 @@ struct arbiter {
 	uint64_t now, virtual_now;
 	int holder;              /* ARB_NONE */
 	bool draining;           /* the holder starts no more */
-	uint64_t granted, drained_from, idle_from; /* of the holder; idle_from 0: it is busy */
+	uint64_t granted, drained_from, idle_from, busy_from; /* of the holder; idle_from 0: it is busy */
+	uint64_t stretch;        /* how long it was busy before it became idle */
 	struct arb_channel channel[ARB_CHANNELS];
 };
 

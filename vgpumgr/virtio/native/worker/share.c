@@ -12,9 +12,9 @@
 enum {
 	OPEN_NS = 2000000,       /* how often the device is asked: nobody waits, */
 	CONTENDED_NS = 200000,   /* others wait, */
-	DRAIN_LEAST_NS = 20000,  /* others wait for us: longer, the longer it has lasted */
+	DRAIN_LEAST_NS = 10000,  /* others wait for us: longer, the longer it has lasted */
 	DRAIN_MOST_NS = 1000000,
-	DRAIN_PART = 16,
+	DRAIN_PART = 64,
 };
 
 /* Streams that may have work on the device, and contexts whose default stream may. One session is served by a process. */
