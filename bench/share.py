@@ -1,6 +1,6 @@
 """Shares of a simulated GPU's time: how far what each tenant has had is from its percentage, in points.
 
-For each window of a second a line is printed, with a mark for each tenant's error; then the mean of the run and the error of
+A line for each window of a second has a mark for each error; then come the mean of the run and the error of
 the windows (root of the mean square). What a tenant has had is read from the simulated hardware. ``burst``
 compares parts of what all have had, ``fixed`` parts of the time.
 """

@@ -31,9 +31,9 @@ _PING, _WELCOME = 4, 64
 
 
 def ensure(gpu_uuid: str, policy: str, directory: Path, *, linger_s: int | None = None) -> Path:
-    """The socket of the GPU's arbiter, which is started if none runs, and stays for at least ``linger_s`` seconds
-    from now (None: half a minute). ``policy`` is ``fixed`` or ``burst``; one that runs with the other refuses the
-    channel, not this. Raises ChannelStartError.
+    """The socket of the GPU's arbiter, which is started if none runs, and stays for at least ``linger_s`` seconds from
+    now (None: half a minute). ``policy`` is ``fixed`` or ``burst``; one that runs with the other policy takes this one
+    if it has no channel, and else refuses the channel, not this. Raises ChannelStartError.
     """
     path = directory / f"{gpu_uuid}.sock"
     words = [str(ARBITER_PROGRAM), "--socket", str(path), "--policy", policy, "--detach"]

@@ -98,9 +98,13 @@ static int make_account(struct client *c)
 
 static int join(struct channels *all, struct client *c, const struct vg_share_message *message)
 {
-	bool fixed = all->policy.kind == ARB_FIXED;
+	bool fixed;
 	int error;
 
+	/* one that only lingers is the next channels', whatever their policy */
+	if (!all->joined && !message->fixed == (all->policy.kind == ARB_FIXED))
+		arb_init(&all->policy, message->fixed ? ARB_FIXED : ARB_BURST, channels_clock());
+	fixed = all->policy.kind == ARB_FIXED;
 	if (c->number != ARB_NONE || !message->compute || message->compute > 100)
 		return -EPROTO;
 	if (!message->fixed == fixed) {

@@ -74,6 +74,15 @@ struct client {
 	size_t filled;
 };
 
+/* Device memory as the workers' limit, where that is another one than their option says. See limits.c. */
+struct limit_change {
+	uint64_t bytes;          /* what every worker gets; 0: its option holds */
+	uint64_t asked;
+	unsigned number;         /* of the last change that was asked for */
+	unsigned answered;       /* the last one that is decided */
+	int error;               /* of that: 0, or errno */
+};
+
 struct keeper {
 	struct keeper_options options;
 	struct worker worker;
@@ -91,6 +100,7 @@ struct keeper {
 	int launcher;            /* -1: it has ended */
 	int control, pids, signals, pid_file; /* pids: see tells_pids; -1: there is none */
 	struct client client[KEEPER_CLIENTS];
+	struct limit_change limit;
 	struct keeper_share share;
 	struct keeper_log log;
 	bool stopping;
@@ -114,6 +124,14 @@ void keeper_read_worker(struct keeper *keeper);
 void keeper_tick_worker(struct keeper *keeper);
 /* Milliseconds until the worker needs attention; -1: never. */
 int keeper_next_tick(const struct keeper *keeper);
+
+/* limits.c: device memory, changed while workers run */
+void keeper_change_memory(struct keeper *keeper, uint64_t bytes);
+/* The worker is new, and has what its option says. */
+void keeper_repeat_limit(struct keeper *keeper);
+void keeper_hear_limit(struct keeper *keeper, const char *text);
+/* Without a worker nothing is held, so that every limit holds. */
+void keeper_decide_limit(struct keeper *keeper);
 
 /* become.c: in a child of the launcher */
 enum launch_fd { LAUNCH_MEMORY, LAUNCH_DOORBELL, LAUNCH_STATS, LAUNCH_CONTROL, LAUNCH_PAGE, LAUNCH_BELL, LAUNCH_FDS };

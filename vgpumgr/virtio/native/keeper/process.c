@@ -69,6 +69,7 @@ static void spawn(struct keeper *keeper)
 	worker->unwanted = false;
 	worker->state = WORKER_STARTING;
 	worker->message[0] = '\0';
+	keeper_repeat_limit(keeper);
 }
 
 void keeper_start_worker(struct keeper *keeper)
@@ -145,6 +146,7 @@ static void bury(struct keeper *keeper, int status)
 	keeper_read_worker(keeper); /* its last words */
 	worker->pid = 0;
 	vg_close_fd(&worker->control);
+	keeper_decide_limit(keeper);
 	keeper_log_read(keeper);
 	describe_exit(worker, status);
 	if (worker->unwanted) {
@@ -168,6 +170,9 @@ void keeper_read_worker(struct keeper *keeper)
 			worker->state = WORKER_READY;
 		if (note.what == VG_WORKER_SERIAL)
 			launcher_ask(keeper, LAUNCH_CONNECT, 0);
+		note.text[sizeof(note.text) - 1] = '\0';
+		if (note.what == VG_WORKER_LIMIT)
+			keeper_hear_limit(keeper, note.text);
 		if (note.what == VG_WORKER_FAILED)
 			vg_clean_text(worker->message, sizeof(worker->message), note.text, sizeof(note.text));
 	}

@@ -260,6 +260,12 @@ static void write_limits(const struct vg_stats *stats, FILE *out)
 	fputc(']', out);
 }
 
+static void write_change(const struct limit_change *limit, FILE *out)
+{
+	fprintf(out, ", \"change\": {\"number\": %u, \"answered\": %u, \"error\": %d}", limit->number, limit->answered,
+		limit->error);
+}
+
 static void write_share(const struct keeper *keeper, FILE *out)
 {
 	static const struct vg_share_account nothing;
@@ -300,6 +306,7 @@ void keeper_write_status(const struct keeper *keeper, FILE *out)
 	write_lanes(keeper, stats, out);
 	write_sessions(keeper, stats, out);
 	write_limits(stats, out);
+	write_change(&keeper->limit, out);
 	write_share(keeper, out);
 	fputs("}\n", out);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server: doorbell, lane 0, the serial stream, the keeper, and sessions that come and go. */
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -238,6 +239,31 @@ static void ring_doorbells(struct vg_server *server)
 		nanosleep(&pause, NULL);
 }
 
+/* Now and then: it reads all of the table. */
+static void publish_limits(struct vg_server *server)
+{
+	uint64_t now = vg_now_ms();
+
+	if (now < server->limits_ms)
+		return;
+	server->limits_ms = now + TICK_MS / 2;
+	vg_limits_publish(server->stats);
+}
+
+static void change_limit(struct vg_server *server, const char *text)
+{
+	unsigned number;
+	uint64_t bytes;
+	char answer[40];
+
+	if (sscanf(text, "%u %" SCNu64, &number, &bytes) != 2)
+		return;
+	snprintf(answer, sizeof(answer), "%u %d", number, -vg_limits_change_memory(bytes));
+	server->limits_ms = 0;
+	publish_limits(server);
+	note(server->keeper, VG_WORKER_LIMIT, answer);
+}
+
 static bool keeper_says_stop(struct vg_server *server)
 {
 	struct vg_note note = { 0 };
@@ -247,6 +273,9 @@ static bool keeper_says_stop(struct vg_server *server)
 		return true;
 	if (fd >= 0)
 		vg_serial_adopt(server, fd);
+	note.text[sizeof(note.text) - 1] = '\0';
+	if (note.what == VG_KEEPER_LIMIT)
+		change_limit(server, note.text);
 	return note.what == VG_KEEPER_STOP;
 }
 
@@ -301,17 +330,6 @@ static void wait_for_work(struct vg_server *server, struct pollfd *wait)
 			at->events |= POLLOUT;
 	}
 	poll_open(wait, &limit, &none);
-}
-
-/* Now and then: it reads all of the table. */
-static void publish_limits(struct vg_server *server)
-{
-	uint64_t now = vg_now_ms();
-
-	if (now < server->limits_ms)
-		return;
-	server->limits_ms = now + TICK_MS / 2;
-	vg_limits_publish(server->stats);
 }
 
 static void serve(struct vg_server *server)
