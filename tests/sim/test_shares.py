@@ -29,8 +29,8 @@ from vgpumgr.virtio.keeper import KeeperError
 
 pytestmark = pytest.mark.native
 
-#: kernels of 5 ms, four at once: no lack of work, and little of the host's processors
-BUSY = Load(1_000_000, 5, 4)
+#: kernels of 5 ms, two at once in two streams: no lack of work, and little of the host's processors
+BUSY = Load(1_000_000, 5, 2)
 #: percentage points
 NEAR = 9.0
 
@@ -77,7 +77,7 @@ def test_kernels_of_any_length_have_their_weights() -> None:
     """From 1 ms to 500 ms: long ones make debt that is worked off."""
     weights = (40, 30, 30)
     with share_out("burst", weights) as tenants:
-        start_all(tenants, Load(1_000_000, 500, 1), Load(1_000_000, 50, 1), Load(1_000_000, 1, 16))
+        start_all(tenants, Load(1_000_000, 500, 1), Load(1_000_000, 50, 1), Load(1_000_000, 1, 8))
         found = parts(tenants, 12)
         assert is_kept(weights, found), found
 
@@ -85,12 +85,19 @@ def test_kernels_of_any_length_have_their_weights() -> None:
 def test_short_kernels_keep_their_turns() -> None:
     """Of 10 us: the GPU stands idle between them, which counts as theirs; so turns are compared."""
     with share_out("burst", (70, 30)) as tenants:
-        start_all(tenants, Load(10_000, 1, 512), BUSY)
+        start_all(tenants, Load(10_000, 1, 256), BUSY)
         before = [t.rig.status().share for t in tenants]
         time.sleep(4)
         after = [t.rig.status().share for t in tenants]
         used = [a.used_ns - b.used_ns for a, b in zip(after, before, strict=True) if a and b]
         assert is_kept((70, 30), [100 * one / sum(used) for one in used]), used
+
+
+def test_a_tenant_that_waits_for_its_kernels_keeps_its_turn() -> None:
+    """It has nothing to do for the time of a call, and is behind by its weight: the GPU waits for it."""
+    with share_out("burst", (80, 20)) as tenants:
+        start_all(tenants, Load(1_000_000, 5, 4, streams=1), BUSY)
+        assert parts(tenants)[0] > 55
 
 
 @pytest.mark.parametrize("percents", [(30,), (20, 50)])
@@ -146,7 +153,7 @@ def test_an_endless_kernel_is_named_and_stops_nobody() -> None:
 
 def test_more_streams_and_processes_are_no_more_time() -> None:
     with share_out("burst", (50, 50)) as tenants:
-        tenants[0].start(Load(1_000_000, 5, 16, streams=16, processes=4))
+        tenants[0].start(Load(1_000_000, 5, 1, streams=16, processes=4))
         tenants[1].start(BUSY)
         found = parts(tenants, 6)
         assert is_kept((50, 50), found), found

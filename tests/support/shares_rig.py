@@ -30,13 +30,14 @@ GPU = "GPU-under-test"
 @dataclass(frozen=True)
 class Load:
     """What a guest process does: kernels of ``steps`` times ``step_ns`` of device time (0 steps: without end),
-    ``depth`` of them at once in ``streams`` streams, then a pause; ``processes`` of that kind.
+    ``depth`` of them at once in each of ``streams`` streams (1: it waits for them before the next), with a pause;
+    ``processes`` of that kind.
     """
 
     step_ns: int
     steps: int = 1
     depth: int = 1
-    streams: int = 1
+    streams: int = 2
     pause_us: int = 0
     processes: int = 1
 
@@ -46,7 +47,7 @@ class Load:
         return [str(n) for n in (self.step_ns, self.steps, self.depth, self.streams, self.pause_us)]
 
 
-ENDLESS = Load(1_000_000, 0)
+ENDLESS = Load(1_000_000, 0, streams=1)
 
 
 class Tenant:

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tenant STEP_NS STEPS DEPTH STREAMS PAUSE_US: a guest process that computes without end. Its kernel is STEPS times a nanosleep
- * of STEP_NS, which is device time on a simulated machine with a clock; STEPS 0: it never ends. DEPTH kernels are launched in
- * turn into STREAMS streams, then all are waited for, and after PAUSE_US come the next. SIGTERM ends it; it prints "ready", and at the
- * end how many kernels it has done, or the CUDA error.
+ * of STEP_NS, which is device time on a simulated machine with a clock; STEPS 0: it never ends. DEPTH kernels are launched into
+ * each of STREAMS streams; then one stream after the other is waited for and gets the next, after PAUSE_US: with more than one it never
+ * lacks work. SIGTERM ends it; it prints "ready", and at the end how many kernels it has done, or the CUDA error.
  */
 #include <cuda.h>
 #include <dlfcn.h>
@@ -51,7 +51,7 @@ static void check(CUresult r, const char *what)
 static struct {
 	CUresult (*init)(unsigned), (*device)(CUdevice *, int), (*retain)(CUcontext *, CUdevice), (*current)(CUcontext);
 	CUresult (*load)(CUmodule *, const void *), (*function)(CUfunction *, CUmodule, const char *);
-	CUresult (*stream)(CUstream *, unsigned), (*wait)(void);
+	CUresult (*stream)(CUstream *, unsigned), (*wait)(CUstream);
 	CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);
 } cuda;
 
@@ -70,8 +70,17 @@ static void open_library(void)
 	*(void **)&cuda.load = find(library, "cuModuleLoadData");
 	*(void **)&cuda.function = find(library, "cuModuleGetFunction");
 	*(void **)&cuda.stream = find(library, "cuStreamCreate");
-	*(void **)&cuda.wait = find(library, "cuCtxSynchronize");
+	*(void **)&cuda.wait = find(library, "cuStreamSynchronize");
 	*(void **)&cuda.launch = find(library, "cuLaunchKernel");
+}
+
+static unsigned depth;
+static void *arguments[2];
+
+static void launch(CUfunction function, CUstream stream)
+{
+	for (unsigned i = 0; i < depth; i++)
+		check(cuda.launch(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL), "cuLaunchKernel");
 }
 
 static CUfunction begin(unsigned streams, CUstream *stream)
@@ -95,12 +104,14 @@ static CUfunction begin(unsigned streams, CUstream *stream)
 int main(int argc, char **argv)
 {
 	unsigned step = argc == 6 ? (unsigned)atoi(argv[1]) : 0, steps = step ? (unsigned)atoi(argv[2]) : 0;
-	unsigned depth = step ? (unsigned)atoi(argv[3]) : 0, streams = step ? (unsigned)atoi(argv[4]) : 0;
-	void *arguments[] = { &step, &steps };
+	unsigned streams = step ? (unsigned)atoi(argv[4]) : 0;
 	CUstream stream[STREAMS] = { NULL };
 	unsigned long done = 0;
 	CUfunction function;
 
+	depth = step ? (unsigned)atoi(argv[3]) : 0;
+	arguments[0] = &step;
+	arguments[1] = &steps;
 	if (!step || !depth || !streams || streams > STREAMS)
 		return 2;
 	signal(SIGTERM, stop);
@@ -108,13 +119,14 @@ int main(int argc, char **argv)
 	function = begin(streams, stream);
 	printf("ready\n");
 	fflush(stdout);
-	while (!stopping) {
-		for (unsigned i = 0; i < depth; i++)
-			check(cuda.launch(function, 1, 1, 1, 1, 1, 1, 0, stream[i % streams], arguments, NULL), "cuLaunchKernel");
-		check(cuda.wait(), "cuCtxSynchronize");
+	for (unsigned i = 0; i < streams; i++)
+		launch(function, stream[i]);
+	for (unsigned i = 0; !stopping; i = (i + 1) % streams) {
+		check(cuda.wait(stream[i]), "cuStreamSynchronize");
 		done += depth;
 		if (atoi(argv[5]))
 			usleep((unsigned)atoi(argv[5]));
+		launch(function, stream[i]);
 	}
 	printf("%lu\n", done);
 	fflush(stdout);
