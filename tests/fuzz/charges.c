@@ -2,6 +2,9 @@
 /*
  * Processes with threads charge and refund one table of limits, and count beside it what they were granted: that must
  * never be more than the limit. Now and then one is killed, and the server's part clears its row. charges SECONDS
+ *
+ * charges SECONDS changing: the limit changes meanwhile, and a change that was accepted holds from then on; some are
+ * refused, and leave the limit as it was.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -24,6 +27,7 @@ struct beside {
 };
 
 static struct beside *beside;
+static enum vg_limit what = VG_LIMIT_EVENTS;
 
 static uint64_t sum_parts(uint64_t granted)
 {
@@ -42,18 +46,18 @@ static void *race(void *argument)
 	for (;;) {
 		uint64_t amount = 1 + (uint64_t)rand_r(&chance) % MOST, part = amount << process * PART;
 
-		if (!vg_charge(VG_LIMIT_EVENTS, amount)) {
+		if (!vg_charge(what, amount)) {
 			beside->refusals++;
 			continue;
 		}
 		beside->charges++;
-		if (sum_parts(atomic_fetch_add(&beside->granted, part) + part) > LIMIT)
+		if (sum_parts(atomic_fetch_add(&beside->granted, part) + part) > LIMIT && what == VG_LIMIT_EVENTS)
 			beside->exceeded++;
 		/* a grant that lasts: else the other threads seldom meet it */
 		if (amount % 4 == 0)
 			sched_yield();
 		atomic_fetch_sub(&beside->granted, part);
-		vg_refund(VG_LIMIT_EVENTS, amount);
+		vg_refund(what, amount);
 	}
 	return NULL;
 }
@@ -82,13 +86,38 @@ static void end_process(pid_t pid, int process)
 	vg_limits_drop((uint32_t)process + 1);
 }
 
+struct changes {
+	unsigned accepted, refused, wrong;
+};
+
+/* What is granted is read after the answer: until the next change it must not be more than the limit. */
+static void change(struct changes *changes, uint64_t *limit)
+{
+	uint64_t wanted = 200 + (uint64_t)rand() % 1300;
+
+	if (!vg_limits_change_memory(wanted)) {
+		*limit = wanted;
+		changes->accepted++;
+	} else {
+		changes->refused++;
+	}
+	changes->wrong += vg_limit(what) != *limit;
+	for (int i = 0; i < 200; i++)
+		changes->wrong += sum_parts(atomic_load(&beside->granted)) > *limit;
+}
+
 int main(int argc, char **argv)
 {
-	char option[] = VG_OPTION_LIMITS "events:1000", *words[] = { argv[0], option };
+	bool changing = argc > 2;
+	char option[] = VG_OPTION_LIMITS "events:1000,device-memory:1000", *words[] = { argv[0], option };
 	time_t end = time(NULL) + (argc > 1 ? atoi(argv[1]) : 1);
 	pid_t pids[PROCESSES];
+	struct changes changes = { 0 };
+	uint64_t limit = LIMIT;
 	unsigned kills = 0;
 
+	if (changing)
+		what = VG_LIMIT_DEVICE_MEMORY;
 	beside = mmap(NULL, sizeof(*beside), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (vg_limits_read(2, words) || vg_limits_make() < 0)
 		return 2;
@@ -98,6 +127,8 @@ int main(int argc, char **argv)
 		int i = rand() % PROCESSES;
 
 		usleep((unsigned)(rand() % 4000));
+		for (int j = 0; changing && j < 20; j++)
+			change(&changes, &limit);
 		end_process(pids[i], i);
 		kills++;
 		pids[i] = start(i);
@@ -106,6 +137,10 @@ int main(int argc, char **argv)
 		end_process(pids[i], i);
 	printf("%lu charges, %lu refused, %u kills, %lu exceeded, %lu left\n", (unsigned long)beside->charges,
 	       (unsigned long)beside->refusals, kills, (unsigned long)beside->exceeded,
-	       (unsigned long)vg_limit_used(VG_LIMIT_EVENTS));
-	return beside->exceeded || vg_limit_used(VG_LIMIT_EVENTS) || beside->charges < 1000 || beside->refusals < 1000;
+	       (unsigned long)vg_limit_used(what));
+	if (changing)
+		printf("%u changes, %u refused, %u wrong\n", changes.accepted, changes.refused, changes.wrong);
+	if (changing && (changes.wrong || changes.accepted < 100 || changes.refused < 10))
+		return 1;
+	return beside->exceeded || vg_limit_used(what) || beside->charges < 1000 || beside->refusals < 1000;
 }

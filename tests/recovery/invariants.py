@@ -35,6 +35,9 @@ def _check_record(world: World, record: AttachmentRecord) -> Iterator[str]:
         yield f"{record.vm_name} lacks its note"
     if record.id not in world.channels.running:
         yield f"{record.id} has no keeper"
+    if record.share_part is not None:
+        yield from _list_wrong_share(world, record)
+        return
     instances = world.nvml.gpus[record.gpu].instances
     if not any(
         record.mig
@@ -44,6 +47,17 @@ def _check_record(world: World, record: AttachmentRecord) -> Iterator[str]:
         for i in instances
     ):
         yield f"{record.id} has no slice"
+
+
+def _list_wrong_share(world: World, record: AttachmentRecord) -> Iterator[str]:
+    """What the channel keeps to, beside what is recorded."""
+    part = record.share_part
+    assert part is not None
+    kept = world.channels.shares.get(record.id)
+    if kept != (part.share.memory, part.share.compute):
+        yield f"{record.id} keeps to {kept}, and {record.profile} is recorded"
+    if record.profile != str(part.share) or record.memory_bytes != part.share.memory:
+        yield f"{record.id} is recorded as {record.profile} and as {part.share}"
 
 
 def _list_inside(world: World, record: AttachmentRecord) -> set[str]:

@@ -17,6 +17,7 @@ from tests.support.fake_host import FLEX, GPU
 from vgpumgr.app.operations.channels import restart_channel
 from vgpumgr.app.operations.passthrough import PassthroughService
 from vgpumgr.app.operations.recovery import Policy
+from vgpumgr.app.operations.shares import set_share
 from vgpumgr.app.operations.vgpu_layouts import VgpuLayouts
 from vgpumgr.app.operations.vgpus import VgpuService
 from vgpumgr.app.transactions import open_change
@@ -104,6 +105,10 @@ def detach(vm: str = "vm01", **more: bool) -> Act:
 
 def restart(vm: str = "vm01", **more: Any) -> Act:
     return lambda world: restart_channel(world.parts, vm=vm, **more)
+
+
+def change(memory_bytes: int, compute: int, vm: str = "vm01") -> Act:
+    return lambda world: set_share(world.parts, vm=vm, memory_bytes=memory_bytes, compute=compute)
 
 
 def connect_qemu(world: World) -> None:
@@ -234,6 +239,7 @@ BACKED = {"profile": "GRID A100-1-10C"}
 VENDOR_BACKED = {"profile": "NVIDIA A100X-1-10C"}
 FIRST_VF = PciAddress(0, 3, 0, 1)
 GPU_WHOLE = {"profile": "passthrough", "gpu": str(GPU)}
+SHARE = "share:8GiB,30%"
 STUCK = ChannelStartError("the worker does not start")
 SCENARIOS = (
     Scenario("attach to a shut off VM", attach()),
@@ -263,6 +269,29 @@ SCENARIOS = (
     Scenario(
         "attach three, of which the last fails",
         both(fail("hypervisor", "set_notes config", STUCK), attach("vm03", profile=PART, count=3)),
+        fails=True,
+    ),
+    Scenario("attach a share", attach(profile=SHARE), mig=False),
+    Scenario(
+        "attach a share beside another",
+        attach("vm02", profile=SHARE),
+        attach(profile=SHARE),
+        mig=False,
+    ),
+    Scenario(
+        "attach a share that fails late",
+        both(fail("hypervisor", "set_notes config", STUCK), attach("vm03", profile=SHARE)),
+        mig=False,
+        fails=True,
+    ),
+    Scenario("detach a share", detach(), attach(profile=SHARE), mig=False),
+    Scenario("grow a share", change(16 << 30, 50), attach(profile=SHARE), mig=False),
+    Scenario("shrink a share", change(4 << 30, 10), attach(profile=SHARE), mig=False),
+    Scenario(
+        "change a share, which fails",
+        both(fail("hypervisor", "set_notes config", STUCK), change(16 << 30, 10)),
+        attach(profile=SHARE),
+        mig=False,
         fails=True,
     ),
     Scenario("attach takes an instance", take),

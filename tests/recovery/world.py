@@ -225,6 +225,12 @@ class SavedChannels(FakeChannels):
         self.world.save()
         self.world.point("after stop")
 
+    def set_share(self, channel_id: str, memory_bytes: int, compute: int) -> None:
+        self.world.point("before set_share")
+        super().set_share(channel_id, memory_bytes, compute)
+        self.world.save()
+        self.world.point("after set_share")
+
     def set_memory(self, channel_id: str, memory_bytes: int) -> None:
         self.world.point("before set_memory")
         super().set_memory(channel_id, memory_bytes)
@@ -411,6 +417,7 @@ class World:
             },
             "running": self.channels.running,
             "next_memory": self.channels.next_memory,
+            "shares": (self.channels.shares, self.channels.specs),
             "hello": self.channels.hello,
             "host": self.host(),
             "pending": self.pending,
@@ -434,6 +441,7 @@ class World:
         }
         self.channels.running = state["running"]
         self.channels.next_memory = state["next_memory"]
+        self.channels.shares, self.channels.specs = state["shares"]
         self.channels.hello = state["hello"]
         functions, bindings, settings, overrides, devices, definitions, inside = state["host"]
         self.pci.functions, self.pci.bindings = functions, bindings

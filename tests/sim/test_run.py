@@ -425,7 +425,7 @@ def test_dry_run_changes_nothing(host: Host) -> None:
         ((*RUN, "--", "/etc/passwd"), 126, "VG224"),
         (("run", "--profile", "9g.10gb", "--", "true"), 5, "VG103"),
         (("run", "--profile", "passthrough", "--", "true"), 7, "VG212"),
-        (("run", "--profile", "share:8GiB", "--", "true"), 7, "VG212"),
+        (("run", "--profile", "share:8GiB", "--", "true"), 2, "VG100"),
         ((*RUN, "--gpu", "17", "--", "true"), 5, "VG101"),
         (("--host", "elsewhere", *RUN, "--", "true"), 2, "VG100"),
     ],

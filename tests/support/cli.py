@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from vgpumgr.host.machine import Machine
 from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
 from vgpumgr.model.gpu import Drain
 from vgpumgr.model.health import GpuHealth
+from vgpumgr.model.mig import DesiredLayout
 from vgpumgr.nvml.client import complete_inventory, read_machine_inventory
 from vgpumgr.server.routes import read_hints
 
@@ -93,6 +94,9 @@ class _OwnerStore:
 
     def list_health(self) -> Sequence[GpuHealth]:
         return ()
+
+    def read_layouts(self) -> Mapping[str, DesiredLayout]:
+        return {}
 
 
 def make_parts(machine: Machine, nvml: FakeNvml, owners: Owners) -> Parts:

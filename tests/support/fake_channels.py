@@ -9,10 +9,17 @@ import struct
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from vgpumgr.errors import ChannelStartError
+from vgpumgr.errors import ChannelStartError, ShareInUseError
 from vgpumgr.host.confinement import Fact
-from vgpumgr.virtio.channel import ChannelPaths, ChannelSpec, ChannelStatus, LimitUse
+from vgpumgr.virtio.channel import (
+    ChannelPaths,
+    ChannelSpec,
+    ChannelStatus,
+    LimitUse,
+    ShareUse,
+)
 from vgpumgr.virtio.keeper import check_programs
 
 
@@ -24,6 +31,12 @@ class FakeChannels:
         self.running: dict[str, ChannelStatus] = {}
         self.specs: dict[str, ChannelSpec] = {}
         self.next_memory: dict[str, int] = {}
+        #: memory and percent of time that channels of shares keep to, and memory that is used of them
+        self.shares: dict[str, tuple[int, int]] = {}
+        self.used: dict[str, int] = {}
+        self.share_more: dict[str, Any] = {}
+        #: whether the command is killed when it has changed a share
+        self.killed_in_set = False
         self.hello = hello
         self.fail: dict[str, Exception] = {}
         self.never_ready = False
@@ -54,6 +67,8 @@ class FakeChannels:
             problem="no CUDA device" if self.never_ready else None,
             limits=tuple(LimitUse(key, limit, None) for key, limit in spec.limits.items()),
         )
+        if spec.compute is not None and spec.limits.device_memory is not None:
+            self.shares[spec.id] = (spec.limits.device_memory, spec.compute)
         if self._serve:
             self._listen(spec)
 
@@ -86,8 +101,27 @@ class FakeChannels:
             raise ChannelStartError("no keeper")
         self.next_memory[channel_id] = memory_bytes
 
+    def set_share(self, channel_id: str, memory_bytes: int, compute: int) -> None:
+        self._enter("set_share")
+        if self.used.get(channel_id, 0) > memory_bytes:
+            raise ShareInUseError("more is used")
+        self.shares[channel_id] = (memory_bytes, compute)
+        if self.killed_in_set:
+            raise KeyboardInterrupt
+
     def read_status(self, channel_id: str) -> ChannelStatus | None:
         status = self.running.get(channel_id)
+        if status is not None and channel_id in self.shares:
+            memory, compute = self.shares[channel_id]
+            limits = tuple(
+                replace(use, limit=memory, used=self.used.get(channel_id, 0))
+                if use.key.name == "device-memory"
+                else use
+                for use in status.limits
+            )
+            policy = str(self.specs[channel_id].compute_policy)
+            share = ShareUse(compute, policy, **self.share_more)
+            status = replace(status, limits=limits, share=share)
         return status and replace(status, hello_ring=self.hello)
 
     def audit(self, channel_id: str) -> tuple[Fact, ...]:  # noqa: ARG002

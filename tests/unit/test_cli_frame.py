@@ -184,6 +184,7 @@ def test_what_answers_one_thing_refuses_the_formats_of_lists_before_it_does_anyt
             "vgpumgr gpu list --help",
         ),
         (["attach", "vm01"], "missing option '--profile'", None, "vgpumgr attach --help"),
+        (["run", "--", "true"], "missing option '--profile'", None, "vgpumgr run --help"),
     ],
 )
 def test_wrong_words(

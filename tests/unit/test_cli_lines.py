@@ -105,7 +105,6 @@ def test_words_for_the_simulator_are_passed_on_with_their_dashes(
         "gpu list -o",
         "gpu list -o jsn",
         "gpu list --no-header=1",
-        "attach vm01",
         "attach vm01 --profile 1g.10gb --hello-timeout soon",
         "attach vm01 --profile 1g.10gb --hello-timeout nan --count 0",
         "top --interval 0.1",
@@ -194,6 +193,8 @@ def test_a_dry_run_of_every_changing_verb_reaches_its_operation(
         if parameter.required:
             words += [parameter.opts[0]] if parameter.opts[0].startswith("-") else []
             words.append(str(parameter.metavar))
+    # or --equal
+    words += ["--profile", "1g.10gb"] if path in ("attach", "run") else []
     words += ["--", "true"] if path == "run" else []
     options, backend, out, err = GlobalOptions(), DryRunBackend(), io.StringIO(), io.StringIO()
     session = Session(options, Streams(options, out, err), lambda _: nullcontext(backend))

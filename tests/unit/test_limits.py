@@ -313,13 +313,18 @@ while True:
             wait_unused(rig)
 
 
-def test_no_interleaving_of_charges_exceeds_a_limit_and_kills_leave_nothing(tmp_path: Path) -> None:
-    """Processes with threads charge and refund one table, and count beside it what they were granted."""
+@pytest.mark.parametrize("words", [("3",), ("3", "changing")], ids=["fixed", "changing"])
+def test_no_interleaving_of_charges_exceeds_a_limit_and_kills_leave_nothing(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """Processes with threads charge and refund one table, and count beside it what they were granted; the limit of
+    device memory may change meanwhile.
+    """
     program = tmp_path / "charges"
     sources = [Path(__file__).parents[1] / "fuzz/charges.c", NATIVE / "transport/worker_limits.c"]
     command = ["cc", "-O2", "-pthread", "-D_GNU_SOURCE", "-o", str(program), *map(str, sources)]
     subprocess.run([*command, "-I", str(NATIVE)], check=True)
-    done = subprocess.run([str(program), "3"], capture_output=True, text=True, check=False)
+    done = subprocess.run([str(program), *words], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
 
 

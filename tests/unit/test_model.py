@@ -23,6 +23,7 @@ from vgpumgr.model.request import (
     VgpuRequest,
     parse_profile_request,
 )
+from vgpumgr.model.shares import Share
 from vgpumgr.model.text import format_size, parse_size
 
 addresses = st.builds(
@@ -127,13 +128,13 @@ def test_sizes_refuse_with_advice(text: str, words: str) -> None:
 def test_requests_by_name() -> None:
     assert parse_profile_request("1g.10gb") == MigRequest(MigProfileName(1, 10))
     assert parse_profile_request("Passthrough") == PassthroughRequest()
-    assert parse_profile_request("share:8GiB,30%") == ShareRequest(8 << 30, 0.3)
-    assert parse_profile_request("share:512M") == ShareRequest(512 << 20)
+    assert parse_profile_request("share:8GiB,30%") == ShareRequest(Share(8 << 30, 30))
+    assert parse_profile_request("share:1/4") == ShareRequest(parts=4)
     assert parse_profile_request("NVIDIA A100-2-10C") == VgpuRequest("NVIDIA A100-2-10C")
 
 
 @pytest.mark.parametrize(
-    "text", ["", "share:", "share:0,10%", "share:8G,0%", "share:8G,101%", "1g.10g"]
+    "text", ["", "share:", "share:0,10%", "share:8G", "share:8G,0%", "share:8G,101%", "1g.10g"]
 )
 def test_requests_refuse(text: str) -> None:
     with pytest.raises(ValueError):

@@ -12,8 +12,8 @@ from tests.unit.calls_rig import NULL_DRIVER, PROGRAM_S, WORKER, start_python
 from tests.unit.newer_package import VERSION, NewerPackage, build_newer_package
 from tests.unit.transport_rig import Rig
 from vgpumgr import __version__
+from vgpumgr.virtio.channel_status import describe
 from vgpumgr.virtio.codegen.__main__ import load
-from vgpumgr.virtio.keeper import _describe
 
 pytestmark = pytest.mark.native
 
@@ -85,7 +85,7 @@ def test_an_older_guest_works_with_a_newer_worker(newer: NewerPackage, transport
             ABSENT.format(COME),
         }
         status = rig.status()
-        described = _describe("x", status)
+        described = describe("x", status)
         assert f"older than the host's {VERSION}: 2 of its {COUNT} oper" in str(described.problem)
         assert described.refused == {CHANGED: 1, GONE: 1, COME: 2}
         assert status.violations.count == 0
@@ -102,7 +102,7 @@ def test_a_newer_guest_works_with_an_older_worker(newer: NewerPackage, transport
             REFUSED.format("added", VERSION),
         }
         status = rig.status()
-        described = _describe("x", status)
+        described = describe("x", status)
         told = f"newer than the host's {__version__}: 2 of its {COUNT} oper"
         assert told in str(described.problem)
         assert described.refused == {CHANGED: 1, CALLED: 2, "added": 1}

@@ -26,7 +26,7 @@ from tests.unit.calls_rig import (
     start_python,
 )
 from tests.unit.transport_rig import PATIENCE_S, Rig, alive, open_fds, read_line, wait_for
-from vgpumgr.virtio.keeper import _describe
+from vgpumgr.virtio.channel_status import describe
 from vgpumgr.virtio.sandbox import read_watchdog
 
 pytestmark = pytest.mark.native
@@ -262,7 +262,7 @@ def test_a_session_that_does_not_end_is_named(transport: str) -> None:
             assert begin <= status.sessions.stuck[0].since_s <= time.time()
             assert (status.sessions.lost, status.sessions.faults) == (0, 0)
             assert f"pid {session}) was killed and does not end" in str(
-                _describe("x", status).problem
+                describe("x", status).problem
             )
             # the ring's memory may still be written to; a serial lane has none
             assert len(status.lanes) == (transport == "ring")
@@ -363,7 +363,7 @@ while time.monotonic() < end: ok(cu.cuMemsetD8_v2(p, 1, c_size_t(64))); ok(cu.cu
 
 
 def test_refused_calls_are_counted_by_name(rig: Rig) -> None:
-    before = _describe("x", rig.status()).refused
+    before = describe("x", rig.status()).refused
     code = """
 import sys
 context()
@@ -376,7 +376,7 @@ ok(cu.cuCtxSynchronize())
     _, errors = process.communicate(timeout=PROGRAM_S)
     assert process.returncode == 0, errors
     assert errors == "vgpumgr: cuArrayGetPlane is not supported over a forwarded GPU\n"
-    after = _describe("x", rig.status()).refused
+    after = describe("x", rig.status()).refused
     found = {name: count - before.get(name, 0) for name, count in after.items()}
     assert {k: v for k, v in found.items() if v} == {
         "cuArrayGetPlane": 3,

@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.transport_rig import ECHO, HOSTILE, PATIENCE_S, Rig, alive, read_line, wait_for
+from vgpumgr.virtio.channel_status import describe
 from vgpumgr.virtio.codegen.__main__ import load
-from vgpumgr.virtio.keeper import Keeper, KeeperError, KeeperOptions, _describe
+from vgpumgr.virtio.keeper import Keeper, KeeperError, KeeperOptions
 from vgpumgr.virtio.sessions import GuestHello
 
 pytestmark = pytest.mark.native
@@ -204,7 +205,7 @@ def test_what_both_sides_have_alike_is_used(
         other.wait_status(lambda s: not s.lanes, "lanes free")
         status = other.status()
         assert status.violations.count == 0
-        described = _describe("x", status)
+        described = describe("x", status)
         assert described.guest_differs is not None
         assert described.guest_differs.startswith(f"vgpumgr-test-client has guest {told}")
         assert "vgpumgr virtio guest-package" in described.guest_differs
@@ -233,7 +234,7 @@ def test_an_agent_of_another_version_is_named(rig: Rig) -> None:
     status = rig.status()
     hello = GuestHello(wire_version=1, matches=False, agent_version="0.0.1", kernel="6.1")
     guest = replace(status.guest, ring=None, serial=hello, mismatch="")
-    told = _describe("x", replace(status, guest=guest)).guest_differs
+    told = describe("x", replace(status, guest=guest)).guest_differs
     assert told is not None
     assert "agent 0.0.1 has wire version 1" in told
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vgpumgr.app.context import Parts
     from vgpumgr.app.documents.attachments import GuestPackageDocument
     from vgpumgr.app.documents.gpus import (
+        GpuDocument,
         GpuListDocument,
         GpuShowDocument,
         MachineDocument,
@@ -115,6 +116,7 @@ class Application:
         )
         if drains:
             document = mark_drained(document, drains)
+        document = self._add_shares(inventory, document)
         records = self.parts.store.list_attachments()
         has_devices = inventory.has_vgpu_parents or any(gpu.vfs for gpu in inventory.gpus)
         if not (has_devices or document.others or any(record.host_devices for record in records)):
@@ -155,7 +157,9 @@ class Application:
         health = describe_health(gpu, drains, self.parts.store.list_health())
         document = GpuShowDocument(
             machine=machine,
-            gpu=seen.replace(drained=describe_drain(drain), health=health),
+            gpu=self._describe_shares(
+                inventory, seen.replace(drained=describe_drain(drain), health=health)
+            ),
             other=None,
             profiles=[describe_profile(gpu, profile, drain) for profile in gpu.profiles],
         )
@@ -165,6 +169,21 @@ class Application:
         from vgpumgr.app.operations.vgpus import describe_vgpu_types
 
         return document.replace(**describe_vgpu_types(self.parts, gpu))
+
+    def _add_shares(self, inventory: Inventory, document: GpuListDocument) -> GpuListDocument:
+        gpus = [self._describe_shares(inventory, gpu) for gpu in document.gpus]
+        return document.replace(gpus=gpus)
+
+    def _describe_shares(self, inventory: Inventory, seen: GpuDocument) -> GpuDocument:
+        """With the shares of the GPU."""
+        from vgpumgr.app.documents.shares import describe_shares, make_snapshot
+        from vgpumgr.planning.snapshot import Snapshot
+
+        gpu = next(gpu for gpu in inventory.gpus if gpu.uuid == seen.uuid)
+        host = Snapshot(self.parts, gpus=inventory.gpus)
+        snapshot = make_snapshot(host, inventory.has_vgpu_parents)
+        drained = seen.drained.text if seen.drained else None
+        return seen.replace(shares=describe_shares(snapshot, gpu, drained))
 
     def list_mig_instances(self, selector: str | None = None) -> MigListDocument:
         """Every MIG instance of all GPUs, or of one. Raises NotPermittedError for a user who would

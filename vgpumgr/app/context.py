@@ -5,11 +5,12 @@ Whatever only some operations need is loaded when one of them needs it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -19,6 +20,7 @@ from vgpumgr.errors import (
     LibvirtLateError,
     LibvirtPermissionError,
     MigNotSupportedError,
+    StoreError,
 )
 from vgpumgr.host.clock import Clock, SystemClock
 from vgpumgr.host.helper import LateRecords
@@ -92,6 +94,22 @@ class Parts:
     vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
     #: what drivers show of GPUs without NVML; raises nothing
     read_sensors: Callable[[Sequence[PciAddress]], Mapping[PciAddress, Sensors]] = lambda _: {}
+
+    def __post_init__(self) -> None:
+        read = self.read_inventory
+        object.__setattr__(self, "read_inventory", lambda: self.mark_shares(read()))
+
+    def mark_shares(self, inventory: Inventory) -> Inventory:
+        """The inventory with the holders of shares. A store that cannot be read hides no GPU: what changes something
+        reads it again, and refuses.
+        """
+        with contextlib.suppress(StoreError):
+            records = self.store.list_attachments() if inventory.gpus else ()
+            if any(record.share_part for record in records):
+                from vgpumgr.planning.shares import mark_shares
+
+                return replace(inventory, gpus=mark_shares(inventory.gpus, records))
+        return inventory
 
     def make_context(
         self, record: AttachmentRecord | None = None, gpus: Sequence[Gpu] | None = None

@@ -268,7 +268,8 @@ def list_gpu_users(parts: Parts, inventory: Inventory, gpu: Gpu | PciGpu) -> lis
     records = parts.store.list_attachments()
     address, uuid = (gpu.pci, gpu.uuid) if isinstance(gpu, Gpu) else (gpu.address, None)
     devices = index_devices(parts, inventory, records)
-    found = [f"{r.holder} ({r.profile})" for r in records if r.gpu == uuid and r.mig_part]
+    mine = [r for r in records if r.gpu == uuid and (r.mig_part or r.share_part)]
+    found = [f"{r.holder} ({r.profile})" for r in mine]
     found += [
         f'vm "{device.vm}" ({device.profile})' if device.vm else f"{device.profile} {device.name}"
         for device in devices.get(str(address), ())

@@ -5,63 +5,39 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from vgpumgr import __version__
 from vgpumgr.app.documents.gpus import SliceDeviceDocument, index_owners
 from vgpumgr.app.documents.operations import MetricsDocument
+from vgpumgr.app.metric_spec import (
+    GPU_LABELS,
+    HOST_LABELS,
+    NO_CHANNEL,
+    SHARE_METRICS,
+    MetricSpec,
+    Sample,
+    sample_channel_share,
+    sample_shares,
+)
 from vgpumgr.errors import Exit, VgpumgrError
 from vgpumgr.host.statistics import DURATION_BUCKETS_S, OperationCounts, OperationStatistics
-from vgpumgr.model.attachment import SliceOwner
+from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Drain, Gpu, Inventory, PciGpu, Sensors, find_drain
 from vgpumgr.model.health import GpuHealth
 from vgpumgr.model.pci import PciAddress
+from vgpumgr.planning.shares import measure_shares
 from vgpumgr.virtio.channel import ChannelStatus
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 
-Kind = Literal["gauge", "counter", "histogram", "info"]
-
-PREFIX = "vgpumgr_"
 #: how long a scrape waits for a collection
 PATIENCE_S = 2.0
-HOST_LABELS = ("hostname",)
-GPU_LABELS = ("gpu", "UUID", "pci_bus_id", "device", "modelName", "hostname")
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSpec:
-    """One family. ``name`` is what queries say (a histogram's without ``_bucket`` and the like);
-    ``absent`` says when its series are not there.
-    """
-
-    name: str
-    kind: Kind
-    labels: tuple[str, ...]
-    help: str
-    absent: str
-    unit: Literal["", "bytes", "seconds", "ratio", "celsius", "watts"] = ""
-
-    @property
-    def family(self) -> str:
-        """The name in ``# TYPE`` lines of OpenMetrics: without the suffix of its kind."""
-        suffix = {"counter": "_total", "info": "_info"}.get(self.kind, "")
-        return PREFIX + self.name.removesuffix(suffix)
-
-    def list_series(self) -> tuple[str, ...]:
-        """Names of the series, as queries say them."""
-        full = PREFIX + self.name
-        if self.kind == "histogram":
-            return (f"{full}_bucket", f"{full}_count", f"{full}_sum")
-        return (full,)
-
-
 _NO_VALUES = "no collection has succeeded yet"
 _NO_MEMORY = "the driver gives none, as Intel's do; or no collection has succeeded yet"
-_NO_CHANNEL = "the VM's keeper does not run or does not answer"
 
 METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
@@ -173,17 +149,17 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "channel_lanes", "gauge", ("domain", "attachment", "hostname"),
         "Processes in the VM that use its slice now; attachment counts those of the VM from 0.",
-        _NO_CHANNEL,
+        NO_CHANNEL,
     ),
     MetricSpec(
         "channel_calls_total", "counter", ("domain", "attachment", "api", "hostname"),
         "Forwarded calls since the VM's worker started.",
-        _NO_CHANNEL,
+        NO_CHANNEL,
     ),
     MetricSpec(
         "channel_bytes_total", "counter", ("domain", "attachment", "direction", "hostname"),
         "Bytes through the channel since the worker started; direction in is from the guest.",
-        _NO_CHANNEL,
+        NO_CHANNEL,
         "bytes",
     ),
     MetricSpec(
@@ -194,19 +170,19 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "channel_protocol_errors_total", "counter", ("domain", "attachment", "hostname"),
         "Sessions that were ended because the guest broke the protocol.",
-        _NO_CHANNEL,
+        NO_CHANNEL,
     ),
     MetricSpec(
         "channel_sessions_lost_total", "counter", ("domain", "attachment", "cause", "hostname"),
         "Sessions of guest processes that ended and should not have, since the worker started; cause is fault, "
         "killed, watchdog or device-memory (it had more than it counted).",
-        _NO_CHANNEL,
+        NO_CHANNEL,
     ),
     MetricSpec(
         "channel_sessions", "gauge", ("domain", "attachment", "state", "hostname"),
         "Sessions that need an eye now; state is slow (a call lasts longer than the watchdog's limit) or stuck "
         "(killed, and does not end).",
-        _NO_CHANNEL,
+        NO_CHANNEL,
     ),
     MetricSpec(
         "channel_refused_calls_total", "counter", ("domain", "attachment", "call", "hostname"),
@@ -226,14 +202,15 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "channel_limit_refusals_total", "counter", ("domain", "attachment", "limit", "hostname"),
         "How often more than the limit was refused, since the VM's worker started.",
-        _NO_CHANNEL,
+        NO_CHANNEL,
     ),
     MetricSpec(
         "channel_limit_waits_seconds_total", "counter", ("domain", "attachment", "limit", "hostname"),
         "How long calls were held up, since the VM's worker started.",
-        _NO_CHANNEL,
+        NO_CHANNEL,
         "seconds",
     ),
+    *SHARE_METRICS,
     MetricSpec(
         "last_collect_success", "gauge", HOST_LABELS,
         "1 if the latest collection came to its end; 0 if it failed or is overdue. All other "
@@ -369,6 +346,7 @@ class Observation:
     creatable: Mapping[tuple[str, str], int] = field(default_factory=dict)
     drains: Sequence[Drain] = ()
     health: Sequence[GpuHealth] = ()
+    records: Sequence[AttachmentRecord] = ()
     #: what drivers show of GPUs without NVML
     sensors: Mapping[PciAddress, Sensors] = field(default_factory=dict)
 
@@ -381,16 +359,6 @@ class Collected:
     success: bool = False
     observed_s: float | None = None
     duration_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One value of a metric; ``suffix`` is a histogram's (``_bucket``, ``_count``, ``_sum``)."""
-
-    name: str
-    labels: Mapping[str, str]
-    value: float
-    suffix: str = ""
 
 
 def list_samples(
@@ -416,6 +384,7 @@ def list_samples(
             yield from _sample_gpu(gpu, labels)
             yield _sample_drain(seen, labels, gpu.pci, gpu.uuid)
             yield from _sample_health(seen, labels, gpu)
+            yield from sample_shares(measure_shares(gpu, seen.records), labels)
             yield from _sample_mig(
                 gpu, labels, {id_: vms[u, id_] for u, id_ in vms if u == gpu.uuid}
             )
@@ -583,6 +552,7 @@ def _sample_channel(status: ChannelStatus, labels: Mapping[str, str]) -> Iterato
             yield Sample("channel_limit_waits_seconds_total", named, one.waited_s)
         elif not one.key.of_cgroup:
             yield Sample("channel_limit_refusals_total", named, one.refused)
+    yield from sample_channel_share(status, labels)
 
 
 def _sample_operation(counts: OperationCounts, host: Mapping[str, str]) -> Iterator[Sample]:

@@ -77,6 +77,7 @@ class MetricsSource:
             creatable=creatable,
             drains=list_drains(self._drains, inventory.gpus) if self._drains else (),
             health=self._drains.list_health() if self._drains else (),
+            records=records,
             sensors=self._read_sensors(others) if self._read_sensors else {},
         )
 

@@ -22,6 +22,7 @@ ATTACHMENTS = (f"{_OPERATIONS}.attachment_recovery", "AttachmentFamily")
 LAYOUTS = (f"{_OPERATIONS}.layout_recovery", "LayoutFamily")
 PCI = (f"{_OPERATIONS}.pci_recovery", "PciFamily")
 VGPUS = (f"{_OPERATIONS}.vgpu_recovery", "VgpuFamily")
+SHARES = (f"{_OPERATIONS}.shares", "ShareFamily")
 DRAINS = (f"{_OPERATIONS}.gpus", "DrainFamily")
 #: the family of each operation, by its name in the journal
 FAMILIES = {
@@ -42,6 +43,7 @@ FAMILIES = {
     "stop vGPU": VGPUS,
     "adopt vGPU": VGPUS,
     "apply the layout of": VGPUS,
+    "set share": SHARES,
     "drain": DRAINS,
     "resume": DRAINS,
 }

@@ -18,6 +18,7 @@ from vgpumgr.backends.base import (
     read_profile,
 )
 from vgpumgr.backends.registry import BACKENDS, find_backend
+from vgpumgr.backends.slices import check_no_policy
 from vgpumgr.domain.attaching import add_devices
 from vgpumgr.domain.devices import attachment_of
 from vgpumgr.domain.domain import Domain
@@ -27,7 +28,7 @@ from vgpumgr.errors import AlreadyAttachedError, BackendUnsupportedError, UsageE
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, lowest_free_number
 from vgpumgr.model.choices import MAX_COUNT, BackendChoice, Display, Numa
 from vgpumgr.model.choices import Backend as BackendName
-from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S, AttachRequest
+from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S, AttachRequest, ShareRequest
 from vgpumgr.passthrough.control import PciControl
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.domain import AttachDevices, WriteNote, list_controllers
@@ -74,6 +75,8 @@ def check_request(request: AttachRequest) -> Wanted:
             raise UsageError(
                 f"{option} is for slices whose calls are forwarded", hint="--backend forward"
             )
+    if not isinstance(profile, ShareRequest):
+        check_no_policy(request)
     backend.check(wanted)
     return wanted
 

@@ -1,4 +1,6 @@
-"""``forward``: CUDA calls of the guest are forwarded to a worker on the host, which runs them on a slice of MIG."""
+"""``forward``: CUDA calls of the guest are forwarded to a worker on the host, which runs them on a slice of MIG or on a
+share of a GPU.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,15 @@ from vgpumgr.backends.base import (
     Scopes,
     Target,
     Wanted,
-    read_limits,
 )
-from vgpumgr.backends.mig_places import choose_slices, list_left_alone
+from vgpumgr.backends.slices import (
+    Slice,
+    check_exists,
+    check_slice,
+    choose,
+    list_notes,
+    make_channel_part,
+)
 from vgpumgr.domain.devices import (
     Attachable,
     control_alias,
@@ -29,25 +37,18 @@ from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.domain.slots import check_config, check_live
 from vgpumgr.engine.step import Step
 from vgpumgr.errors import (
-    BackendUnsupportedError,
     LiveUnsupportedError,
     NoFreeSlotError,
     VgpumgrError,
 )
 from vgpumgr.mig.instances import list_records, may_be_there, rebind
-from vgpumgr.mig.layout.change import name_compute
-from vgpumgr.mig.placement import (
-    SlicePlacement,
-    explain_refusal,
-    find_profile,
-)
 from vgpumgr.model.attachment import (
     AttachmentRecord,
-    ChannelPart,
+    AttachmentState,
     MigPart,
     list_sharers,
 )
-from vgpumgr.model.choices import AWAITED, Transport
+from vgpumgr.model.choices import AWAITED
 from vgpumgr.model.choices import Backend as BackendName
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName
@@ -57,6 +58,7 @@ from vgpumgr.planning.drift import (
     DriftKind,
     describe_lost,
     find_lost,
+    find_share_lost,
     has_slice,
     make_drift,
 )
@@ -64,14 +66,11 @@ from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.channel import AwaitHello, ResizeChannel, StartChannel, StopChannel
 from vgpumgr.steps.domain import DetachDevices
 from vgpumgr.steps.mig import (
-    CreateComputeInstance,
-    CreateGpuInstance,
     DestroyComputeInstance,
     DestroyGpuInstance,
     DisableMigMode,
-    EnableMigMode,
 )
-from vgpumgr.steps.record import HandOverMigMode, TakeSlice, bind_slice
+from vgpumgr.steps.record import HandOverMigMode, bind_slice
 from vgpumgr.virtio.channel import LIVE_RING_BYTES, RING_BYTES, ChannelPaths
 
 
@@ -89,21 +88,12 @@ class LiveParts:
         return self.ring or self.serial
 
 
-def make_channel_part(
-    request: AttachRequest, qemu_owner: tuple[int, int] | None = None
-) -> ChannelPart:
-    """What a record keeps of the channel that is asked for."""
-    limits = read_limits(request.limits).changed
-    return ChannelPart(request.transport, qemu_owner, limits, request.allow_unconfined)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelGrant(DeviceGrant):
-    """A slice in its seat, and the channel to it."""
+    """A slice in its place, and the channel to it."""
 
     request: AttachRequest
-    name: MigProfileName
-    seat: SlicePlacement
+    slice: Slice
     paths: ChannelPaths
     #: what the running machine takes
     takes: LiveParts
@@ -111,17 +101,17 @@ class ChannelGrant(DeviceGrant):
     @property
     def parts(self) -> dict[str, Any]:
         """See ``DeviceGrant``."""
-        return {"mig_part": make_mig_part(self.seat), "channel": make_channel_part(self.request)}
+        return {**self.slice.parts, "channel": make_channel_part(self.request, self.slice)}
 
     @property
     def details(self) -> dict[str, Any]:
         """See ``DeviceGrant``."""
-        return {**describe_seat(self.seat, self.request.transport), "devices": []}
+        return {**self.slice.describe(self.request.transport), "devices": []}
 
     def list_host_steps(self, record: AttachmentRecord, vm: Vm, scopes: Scopes) -> Sequence[Step]:
         """See ``DeviceGrant``."""
         memory = LIVE_RING_BYTES if self._is_small(vm, scopes) else RING_BYTES
-        return (*list_mig_steps(self.seat, self.name), StartChannel.for_record(record, memory))
+        return (*self.slice.list_steps(), StartChannel.for_record(record, memory))
 
     def _is_small(self, vm: Vm, scopes: Scopes) -> bool:
         """Whether the ring is plugged into a running machine that takes only small ones."""
@@ -167,7 +157,7 @@ class ChannelGrant(DeviceGrant):
 
 
 class ForwardBackend(Backend):
-    """A slice of MIG whose CUDA calls are forwarded; needs no vGPU licence."""
+    """A slice of MIG, or a share of a GPU, whose CUDA calls are forwarded; needs no vGPU licence."""
 
     name = BackendName.FORWARD
     auto_note = "auto: forward, because it needs no vGPU licence"
@@ -180,12 +170,7 @@ class ForwardBackend(Backend):
 
     def check(self, wanted: Wanted) -> None:
         """See ``Backend``."""
-        if not isinstance(wanted.profile, MigRequest):
-            raise BackendUnsupportedError(
-                f"cannot attach {wanted.request.profile} to {wanted.request.vm}",
-                why="backend forward takes MIG profiles, which look like 1g.10gb",
-                hint="vgpumgr mig profiles",
-            )
+        check_slice(wanted.request, wanted.profile)
 
     def check_vm(self, wanted: Wanted, vm: Vm) -> None:
         """See ``Backend``. Raises LiveUnsupportedError, NoFreeSlotError."""
@@ -193,43 +178,28 @@ class ForwardBackend(Backend):
 
     def check_profile(self, wanted: Wanted, snapshot: Snapshot) -> None:
         """See ``Backend``. Raises ProfileNotFoundError, MigNotSupportedError."""
-        assert isinstance(wanted.profile, MigRequest)
-        gpus, name = snapshot.require_gpus(), wanted.profile.name.gpu_instance
-        if not any(find_profile(gpu, name) for gpu in gpus):
-            raise explain_refusal(gpus, name)
+        check_exists(wanted.profile, snapshot)
 
     def choose(self, wanted: Wanted, target: Target, snapshot: Snapshot) -> Sequence[ChannelGrant]:
         """See ``Backend``."""
-        assert isinstance(wanted.profile, MigRequest)
-        request, name = wanted.request, wanted.profile.name
-        gpus = snapshot.require_gpus()
-        left_alone = tuple(f"left alone: {text}" for text in list_left_alone(gpus, snapshot))
+        request = wanted.request
         takes = _observe_live_parts(request, target.vm)
+        refusal = f"cannot attach {request.profile} to {target.vm}"
+        chosen = choose(request, wanted.profile, target.nodes, snapshot, refusal)
         return [
             ChannelGrant(
                 backend=BackendName.FORWARD,
-                profile=str(name),
-                why=seat.choice.why,
-                gpu=seat.choice.gpu.uuid,
-                memory_bytes=seat.choice.profile.memory_bytes,
-                notes=left_alone,
+                profile=one.profile,
+                why=one.why,
+                gpu=one.gpu.uuid,
+                memory_bytes=one.memory_bytes,
+                notes=list_notes(snapshot),
                 request=request,
-                name=name,
-                seat=seat,
+                slice=one,
                 paths=new.paths,
                 takes=takes,
             )
-            for seat, new in zip(
-                choose_slices(
-                    request,
-                    target.nodes,
-                    snapshot,
-                    name,
-                    f"cannot attach {request.profile} to {target.vm}",
-                ),
-                target.names,
-                strict=True,
-            )
+            for one, new in zip(chosen, target.names, strict=True)
         ]
 
     def explain(
@@ -310,6 +280,8 @@ class ForwardBackend(Backend):
 
     def restore(self, record: AttachmentRecord, snapshot: Snapshot) -> Restored | None:
         """See ``Backend``: the slice as it is now, and its channel."""
+        if record.share_part is not None:
+            return restore_share(record, snapshot)
         if not list_records([record]):
             return None
         gpus = snapshot.require_gpus()
@@ -326,6 +298,8 @@ class ForwardBackend(Backend):
             yield make_drift(record, DriftKind.GPU_GONE, f"its GPU, {record.gpu}, is gone")
         elif record.mig_part is not None and not has_slice(record, gpu):
             yield find_lost(record, gpu)
+        elif record.share_part is not None and gpu.mig.current:
+            yield find_share_lost(record, gpu)
         elif record.channel is not None and status is None:
             text = "its keeper does not run"
             yield make_drift(record, DriftKind.KEEPER_GONE, text, "vgpumgr recover")
@@ -336,7 +310,21 @@ class ForwardBackend(Backend):
     def has_all(self, record: AttachmentRecord, snapshot: Snapshot) -> bool:
         """See ``Backend``."""
         gpu = snapshot.find_gpu_of(record)
+        if record.share_part is not None:
+            return gpu is not None and not gpu.mig.current
         return record.mig_part is None or (gpu is not None and has_slice(record, gpu))
+
+
+def restore_share(record: AttachmentRecord, snapshot: Snapshot) -> Restored | None:
+    """What is left to do for a share after a boot: its channel. One that is half there is for ``recover``."""
+    if record.state is not AttachmentState.ATTACHED:
+        return None
+    gpu = snapshot.find_gpu_of(record)
+    if gpu is None:
+        return Restored(record, describe_lost(record, gpu))
+    if gpu.mig.current:
+        return Restored(record, find_share_lost(record, gpu).text)
+    return Restored(record, starts_channel=record.channel is not None)
 
 
 def _observe_live_parts(request: AttachRequest, vm: Vm) -> LiveParts:
@@ -387,49 +375,6 @@ def _check_scopes(request: AttachRequest, vm: Vm, live: LiveParts) -> None:
 
 def _wants_config(request: AttachRequest, vm: Vm) -> bool:
     return vm.config is not None and (request.config or not request.live)
-
-
-def make_mig_part(seat: SlicePlacement) -> MigPart:
-    """What is recorded of a slice before it exists."""
-    choice = seat.choice
-    return MigPart(
-        gpu_profile_id=choice.profile.id,
-        placement=choice.placement,
-        compute=seat.compute,
-        gpu_instance_id=seat.joins,
-        mode_enabled=choice.needs_mig_mode,
-        taken=seat.takes is not None,
-    )
-
-
-def describe_seat(seat: SlicePlacement, transport: Transport) -> dict[str, Any]:
-    """What a plan's result says of a slice and its channel."""
-    place = seat.choice.placement
-    return {
-        "transport": str(transport),
-        "gpu_index": seat.choice.gpu.index,
-        "placement": {"start": place.start, "size": place.size},
-    }
-
-
-def list_mig_steps(seat: SlicePlacement, name: MigProfileName) -> list[Step]:
-    """The steps that make the slice."""
-    gpu, profile, place = seat.choice.gpu, seat.choice.profile, seat.choice.placement
-    if seat.takes is not None:
-        mig = str(seat.takes.compute.uuid)
-        return [TakeSlice(gpu.uuid, mig, str(name), place, gpu_index=gpu.index)]
-    slices = name.compute_slices or profile.slices
-    parent, index = str(profile.name), gpu.index
-    steps: list[Step] = []
-    if seat.choice.needs_mig_mode:
-        steps.append(EnableMigMode(gpu.uuid, gpu_index=index, by_record=True))
-    if seat.creates:
-        steps.append(CreateGpuInstance(gpu.uuid, parent, place, gpu_index=index))
-    compute = name_compute(profile.name, slices, profile.slices)
-    steps.append(
-        CreateComputeInstance(gpu.uuid, compute, seat.compute, parent, place, gpu_index=index)
-    )
-    return steps
 
 
 def _describe_left(record: AttachmentRecord, gpu: Gpu) -> str:

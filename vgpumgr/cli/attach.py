@@ -14,13 +14,16 @@ from vgpumgr.cli.session import (
     BackendOption,
     DisplayOption,
     DryRun,
+    EqualOption,
     GpuOption,
     LimitOption,
+    PolicyOption,
     Session,
     TransportOption,
     UnconfinedOption,
     Yes,
     call,
+    choose_profile,
     confirm,
     get_layout,
     get_session,
@@ -51,7 +54,10 @@ app = App()
 def attach(
     context: Context,
     vm: Annotated[str, Argument(help="Name or UUID of the libvirt domain.")],
-    profile: Annotated[str, Option("--profile", metavar="PROFILE", help=PROFILE_HELP)],
+    profile: Annotated[
+        str | None, Option("--profile", metavar="PROFILE", help=PROFILE_HELP)
+    ] = None,
+    equal: EqualOption = None,
     gpu: GpuOption = None,
     backend: BackendOption = BackendChoice.AUTO,
     live: Annotated[bool, Option("--live", help="The running machine; or fail.")] = False,
@@ -85,6 +91,7 @@ def attach(
     add: Annotated[
         bool, Option("--add", help="One more, besides what the VM has already.")
     ] = False,
+    compute_policy: PolicyOption = None,
     limit: LimitOption = None,
     allow_unconfined: UnconfinedOption = False,
     display: DisplayOption = Display.OFF,
@@ -101,7 +108,9 @@ def attach(
     that device; detach leaves it. 1c.3g.40gb is one compute slice of a 3g.40gb: it joins a GPU
     instance of an attachment that has one free, and shares its memory. A VM that is bound to a NUMA
     node (numatune, vcpupin, emulatorpin) gets a GPU of that node if one has capacity. --dry-run
-    explains the selection. What the VM's programs may take, all together, --limit says.
+    explains the selection. A share (share:8GiB,30%) is memory and time of a GPU that is not in MIG
+    mode and that several VMs have shares of; --equal 4 is a quarter of one. What the VM's programs
+    may take, all together, --limit says.
 
     \b
     Examples:
@@ -115,13 +124,15 @@ def attach(
       vgpumgr attach vm01 --profile passthrough --count 2 --numa strict
       vgpumgr attach vm01 --profile "NVIDIA A100-4C"
       vgpumgr attach vm01 --profile vf:4
+      vgpumgr attach vm01 --profile share:8GiB,30% --compute-policy fixed
+      vgpumgr attach vm01 --equal 4
     """
     document = call(
         context,
         "attach",
         dry_run=dry_run,
         vm=vm,
-        profile=profile,
+        profile=choose_profile(profile, equal, "attach"),
         gpu=gpu,
         backend=backend,
         live=live,
@@ -135,6 +146,7 @@ def attach(
         numa=numa,
         limits=tuple(limit or ()),
         allow_unconfined=allow_unconfined,
+        compute_policy=compute_policy,
     )
     lines = _render_attach(document, get_verbosity(context, dry_run=dry_run))
     print_single(context, document, lines, lambda: _name(document))
@@ -269,7 +281,7 @@ def why(
 ) -> None:
     """Explain why a profile does not fit, and what would help.
 
-    Any profile that attach takes: of MIG, a vGPU type, vf, passthrough.
+    Any profile that attach takes: of MIG, a vGPU type, vf, passthrough, a share.
 
     One GPU is explained in a sentence, several in a table.
 
@@ -279,6 +291,7 @@ def why(
       vgpumgr why 1g.10gb+me --gpu 0
       vgpumgr why A100-4C
       vgpumgr why vf
+      vgpumgr why share:8GiB,30%
     """
     document = {"notes": [], **call(context, "why", profile=profile, selector=gpu)}
     rows = document["gpus"]

@@ -23,11 +23,13 @@ from vgpumgr.cli.text import (
     describe_power,
     describe_process,
     describe_refusing,
+    describe_share_capacity,
     describe_slices,
     describe_temperature,
     describe_users,
     name_holder,
 )
+from vgpumgr.model.shares import Share
 from vgpumgr.model.text import format_size, shorten_type
 
 app = App()
@@ -207,15 +209,38 @@ def render(document: dict[str, Any]) -> Iterator[str]:
         yield "  instances" + ("" if gpu["instances"] else "     none")
     for instance in gpu["instances"]:
         yield from _render_instance(instance)
+    yield from _render_shares(gpu.get("shares"))
     yield from _render_devices(gpu["devices"])
     yield from _render_capacity(document)
+
+
+def _render_shares(shares: dict[str, Any] | None) -> Iterator[str]:
+    """Who has shares of it; nothing where it has none."""
+    if not shares or not shares["holders"]:
+        return
+    yield f"  shares        {shares['policy']}"
+    for one in shares["holders"]:
+        share = Share(one["memory_bytes"], one["compute"])
+        yield f"    {one['kind']} {one['name']} (attachment {one['attachment']})  {share}"
+
+
+def _describe_shares_left(shares: dict[str, Any], profiles: list[dict[str, Any]]) -> str:
+    if not shares["why_not"]:
+        return describe_share_capacity(shares)
+    width = max((len(profile["name"]) for profile in profiles), default=5) + 2
+    return f"{'share':<{width}}no: {shares['why_not']}"
 
 
 def _render_capacity(document: dict[str, Any]) -> Iterator[str]:
     """What still fits, of every kind that the GPU has."""
     vfs = document.get("vf_capacity")  # an older daemon does not say
-    if document["profiles"] or document["vgpu_types"] or document["vgpu_note"] or vfs:
+    shares = (document["gpu"] or {}).get("shares")
+    if shares and document["gpu"]["mig"]["current"]:
+        shares = None  # that has profiles
+    if document["profiles"] or document["vgpu_types"] or document["vgpu_note"] or vfs or shares:
         yield "  room"
+    if shares:
+        yield f"    {_describe_shares_left(shares, document['profiles'])}"
     if document["profiles"]:
         yield from _render_profiles(document["profiles"])
     yield from _render_types(document["vgpu_types"])

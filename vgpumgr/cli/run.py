@@ -18,11 +18,14 @@ from vgpumgr.cli.main import App, Single
 from vgpumgr.cli.output import print_single
 from vgpumgr.cli.session import (
     DryRun,
+    EqualOption,
     Format,
     GpuOption,
     LimitOption,
+    PolicyOption,
     Session,
     UnconfinedOption,
+    choose_profile,
     get_format,
     get_session,
     get_verbosity,
@@ -86,9 +89,13 @@ def _read_name(text: str) -> str:
 def run(
     context: Context,
     profile: Annotated[
-        str,
-        Option("--profile", metavar="PROFILE", help="What it gets: a MIG profile, as 1g.10gb."),
-    ],
+        str | None,
+        Option(
+            "--profile",
+            metavar="PROFILE",
+            help="What it gets: a MIG profile, as 1g.10gb, or a share of a GPU, as share:2GiB,25%.",
+        ),
+    ] = None,
     command: Annotated[
         list[str] | None,
         Argument(metavar="-- COMMAND [ARGS]...", help="What to run, behind two hyphens."),
@@ -97,11 +104,13 @@ def run(
         str | None,
         Option("--name", metavar="NAME", help="Of the run; else of the command and its process."),
     ] = None,
+    equal: EqualOption = None,
     gpu: GpuOption = None,
     transport: Annotated[
         Literal["ring", "serial"],
         Option("--transport", help="Shared memory, or a socket as virtio-serial has it."),
     ] = "ring",
+    compute_policy: PolicyOption = None,
     limit: LimitOption = None,
     allow_unconfined: UnconfinedOption = False,
     spread: Annotated[
@@ -125,6 +134,7 @@ def run(
       vgpumgr run --profile 3g.40gb --gpu 2 --name train -- python3 train.py --epochs 3
       vgpumgr run --profile 1g.10gb --transport serial -- sh -c './a && ./b'
       vgpumgr run --profile 1g.10gb --limit device-memory=4GiB --limit calls=none -- ./vectoradd
+      vgpumgr run --profile share:2GiB,25% -- ./vectoradd
       vgpumgr run --profile 1g.10gb --dry-run -- ./vectoradd
     """
     session = get_session(context)
@@ -145,13 +155,14 @@ def run(
     asked = {
         "name": _read_name(name) if name is not None else f"{word}-{os.getpid()}",
         "command": word,
-        "profile": profile,
+        "profile": choose_profile(profile, equal, "run"),
         "pid": os.getpid(),
         "gpu": gpu,
         "transport": transport,
         "spread": spread,
         "limits": tuple(limit or ()),
         "allow_unconfined": allow_unconfined,
+        "compute_policy": compute_policy,
     }
     if dry_run:
         document = session.call("start_run", dry_run=True, **asked)

@@ -16,7 +16,14 @@ import typer
 from typer import Context, Option
 
 from vgpumgr.errors import UsageError, VgpumgrError
-from vgpumgr.model.choices import PROFILE_WORDS, BackendChoice, Display, Transport
+from vgpumgr.model.choices import (
+    MAX_PARTS,
+    PROFILE_WORDS,
+    BackendChoice,
+    ComputePolicy,
+    Display,
+    Transport,
+)
 from vgpumgr.model.frozen import dataclass
 
 
@@ -308,6 +315,21 @@ def number(
     return read
 
 
+def choose_profile(profile: str | None, equal: int | None, verb: str) -> str:
+    """What ``--profile`` or ``--equal`` asks for. Raises UsageError where both or none are given."""
+    if profile is not None and equal is not None:
+        raise UsageError(
+            "--profile and --equal contradict each other",
+            why=f"--equal {equal} is --profile share:1/{equal}",
+            hint="one of them",
+        )
+    if equal is not None:
+        return f"share:1/{equal}"
+    if profile is None:
+        raise UsageError("missing option '--profile'", hint=f"vgpumgr {verb} --help")
+    return profile
+
+
 Output = Annotated[
     Format | None,
     Option("-o", "--output", help="How to print; the default depends on the terminal."),
@@ -347,6 +369,23 @@ LimitOption = Annotated[
         "--limit",
         metavar="KEY=VALUE",
         help="At most so much, as device-memory=8GiB; KEY=none for no limit; several. docs/limits.md",
+    ),
+]
+PolicyOption = Annotated[
+    ComputePolicy | None,
+    Option(
+        "--compute-policy",
+        help="Of a share: a weight, so that idle time of others is used (burst, the default), or the "
+        "most at any time (fixed).",
+    ),
+]
+EqualOption = Annotated[
+    int | None,
+    Option(
+        "--equal",
+        metavar="N",
+        parser=number(int, 1, MAX_PARTS),
+        help="One of N equal shares of a GPU, in the place of --profile.",
     ),
 ]
 UnconfinedOption = Annotated[

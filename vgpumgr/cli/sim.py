@@ -79,6 +79,9 @@ def start(
             help="GPU memory that all programs together may take.",
         ),
     ] = None,
+    clock: Annotated[
+        bool, Option("--clock", help="Kernels take device time, which processes share in slices.")
+    ] = False,
 ) -> None:
     """Start a simulated machine.
 
@@ -92,7 +95,7 @@ def start(
     from vgpumgr.sim import lifecycle, machine
 
     with _open(context, "start") as session:
-        directory, snapshot = lifecycle.start(name, libvirt, file, memory)
+        directory, snapshot = lifecycle.start(name, libvirt, file, memory, clock=clock)
         document = {
             "schema": _SCHEMA, "name": name, "directory": str(directory), "behaves": snapshot is None
         }  # fmt: skip

@@ -8,10 +8,11 @@ from typing import Any
 
 from vgpumgr.cli.output import ABSENT, or_absent
 from vgpumgr.cli.session import Streams
-from vgpumgr.model.choices import AGENT_HINT, AWAITED
+from vgpumgr.model.choices import AGENT_HINT, AWAITED, WORKER_NAMES
 from vgpumgr.model.limits import LIMIT_KEYS
 from vgpumgr.model.pci import is_host_driver
-from vgpumgr.model.text import format_size, format_time, shorten_type
+from vgpumgr.model.shares import Share
+from vgpumgr.model.text import format_size, format_time, shorten_type, tell_count
 
 _ADDING = {
     "create", "start", "attach", "enable", "record", "note", "define", "adopt"
@@ -62,6 +63,10 @@ def describe_slices(gpu: dict[str, Any]) -> str:
             found.append(_count_names([instance["profile"] for instance in gpu["instances"]]))
         free = mig["compute_slices"] - mig["compute_slices_used"]
         found.append(f"{free}/{mig['compute_slices']} free")
+    if shares := (gpu.get("shares") or {}).get("holders"):
+        found.append(
+            f"{tell_count(len(shares), 'share')}, {describe_share_capacity(gpu['shares'])}"
+        )
     if gpu["vfs_enabled"]:
         free = sum(is_free(device) for device in gpu["devices"] if device["kind"] == "vf")
         left = f", {free} free" if free else ""
@@ -69,6 +74,13 @@ def describe_slices(gpu: dict[str, Any]) -> str:
     elif has_vfs_off(gpu):
         found.append(f"0 of {gpu['vfs_total']} VFs")
     return "; ".join(found) or ABSENT
+
+
+def describe_share_capacity(shares: Mapping[str, Any]) -> str:
+    """What still fits: ``share:12GiB,40% more``, or why nothing does."""
+    if shares["why_not"]:
+        return f"none more: {shares['why_not']}"
+    return f"{Share(shares['memory_free_bytes'], shares['compute_free'])} more"
 
 
 def has_vfs_off(gpu: Mapping[str, Any]) -> bool:
@@ -150,8 +162,11 @@ def name_holder(instance: dict[str, Any]) -> str | None:
 def list_users(gpu: dict[str, Any]) -> list[str]:
     """What slices belong to, then processes that are in no such slice."""
     users = [name for instance in gpu["instances"] if (name := name_holder(instance))]
-    users += gpu["vms"]
-    loose = list(gpu["processes"])
+    users += [holder["name"] for holder in (gpu.get("shares") or {}).get("holders", ())]
+    users += [name for name in gpu["vms"] if name not in users]
+    # what runs in a share is its holder's
+    shared = bool((gpu.get("shares") or {}).get("holders"))
+    loose = [p for p in gpu["processes"] if not (shared and p["name"] in WORKER_NAMES)]
     loose += [p for i in gpu["instances"] if not name_holder(i) for p in i["processes"]]
     return list(dict.fromkeys([*users, *(describe_process(p) for p in loose)]))
 
@@ -221,6 +236,29 @@ def describe_worker(channel: dict[str, Any]) -> str:
     if not channel["worker_ready"]:
         return "not ready"
     return "ready" if channel["hello"] else "waiting for the agent"
+
+
+def describe_share(channel: dict[str, Any]) -> str:
+    """What a share's time is now: ``30% burst, 12.5 s used``; ``-`` for a channel of another slice."""
+    share = channel.get("share")
+    if not share:
+        return or_absent(None)
+    used = "" if share["used_s"] is None else f", {share['used_s']:.1f} s used"
+    return f"{share['compute']}% {share['policy']}{used}"
+
+
+def render_share(channel: dict[str, Any]) -> Iterator[str]:
+    """A share and what is used of its time; nothing for another slice."""
+    share = channel.get("share")
+    if not share:
+        return
+    memory, text = format_size(share["memory_bytes"]), f"{share['compute']}% of the time"
+    yield f"  share         {memory}, {text}, {share['policy']}"
+    if share["used_s"] is not None:
+        waited = f"held back {share['throttled_s']:.1f} s"
+        yield f"  time          {share['used_s']:.1f} s on the GPU, {waited}, {share['turns']} turns"
+    if share["kept"] is False:
+        yield "  arbiter       does not run: the percentage is not kept"
 
 
 def note_hidden(streams: Streams, channels: Sequence[dict[str, Any]], verb: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from typer import Argument, Context, Option
+from typer import Argument, BadParameter, Context, Option
 
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
@@ -29,19 +29,34 @@ from vgpumgr.cli.session import (
     get_session,
     get_streams,
     get_verbosity,
+    number,
 )
 from vgpumgr.cli.text import (
     describe_lane_users,
+    describe_share,
     describe_worker,
     note_hidden,
     render_channel,
     render_limits,
     render_outcome,
     render_sandbox,
+    render_share,
 )
 from vgpumgr.errors import ConfirmationNeededError, VgpumgrError
+from vgpumgr.model.text import parse_size
 
 app = App()
+
+
+def _read_size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise BadParameter(str(error)) from None
+
+
+def _read_percent(text: str) -> int:
+    return int(number(int)(text.removesuffix("%")))
 
 
 COLUMNS = (
@@ -54,6 +69,7 @@ COLUMNS = (
     value_column("pid", "worker_pid", right=True),
     Column("lanes", lambda c: str(len(c["lanes"])), right=True),
     Column("used_by", describe_lane_users, wraps=True),
+    Column("share", describe_share, spare=True),
     size_column("memory", "memory_bytes", spare=True),
     value_column("calls", right=True, spare=True),
     size_column("in", "bytes_in", spare=True),
@@ -99,6 +115,7 @@ def show_channel(
     for channel in document["channels"]:
         lines.append(f"channel of {channel['vm']}  ({channel['id']})")
         lines.append(f"  device        {or_absent(channel['device'])}")
+        lines += render_share(channel)
         lines += render_channel(channel)
         lines += render_limits(channel)
         lines += render_sandbox(document["sandboxes"], channel["id"])
@@ -160,6 +177,40 @@ def _list_users(session: Session, vm: str) -> str:
     except VgpumgrError:
         return ""  # nothing to lose, or the restart itself says what is wrong
     return ", ".join(describe_lane_users(channel) for channel in channels if channel["lanes"])
+
+
+@app.named("set")
+def set_share(
+    context: Context,
+    vm: Annotated[str, Argument(help="The VM's name or UUID, or the attachment's id.")],
+    memory: Annotated[
+        int | None,
+        Option("--memory", metavar="SIZE", parser=_read_size, help="Memory of the GPU, as 6GiB."),
+    ] = None,
+    compute: Annotated[
+        int | None,
+        Option("--compute", metavar="PERCENT", parser=_read_percent, help="Of the GPU's time."),
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Change a VM's share of a GPU while programs use it.
+
+    What is not given stays as it is. Programs go on; those that start afterwards see a device of the
+    new size. Less memory than they use now is refused.
+
+    \b
+    Examples:
+      vgpumgr virtio set vm01 --memory 6GiB --compute 40
+      vgpumgr virtio set vm01 --compute 25% --dry-run
+    """
+    document = call(
+        context, "set_share", vm=vm, memory_bytes=memory, compute=compute, dry_run=dry_run
+    )
+    plan = document["plan"]
+    word = "would make" if dry_run else "made"
+    head = f"{word} the share of {plan['subject']} {plan['result']['profile']}"
+    lines = [*render_outcome(head, document, get_verbosity(context, dry_run=dry_run))]
+    print_single(context, document, lines, lambda: str(plan["subject"]))
 
 
 @app.single("guest-package")

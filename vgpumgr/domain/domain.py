@@ -160,6 +160,9 @@ class AttachmentNote(Element):
     limits: Annotated[str | None, At("@limits")] = None
     #: whether the channel's worker may start without a sandbox
     unconfined: Annotated[bool | None, At("@unconfined", ON_OFF)] = None
+    #: of a share: percent of the GPU's time, and what that means
+    compute: Annotated[int | None, At("@compute", NUMBER)] = None
+    compute_policy: Annotated[str | None, At("@computepolicy")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -146,6 +146,10 @@ class OperationContext:
         """Changes the channel part of the attachment's record, in memory and on disk."""
         self._save(self.record.with_channel(**changes))
 
+    def save_share(self, record: AttachmentRecord) -> None:
+        """Replaces the attachment's record, in memory and on disk, by one with another share."""
+        self._save(record)
+
     def save_record(self, **changes: Any) -> None:
         """Changes the attachment's record, in memory and on disk."""
         self._save(replace(self.record, **changes))

@@ -115,6 +115,10 @@ class ChannelRestartError(VgpumgrError, id="VG227", exit_code=Exit.BUSY):
     """The channel cannot be started anew as things are; nothing was changed."""
 
 
+class ShareInUseError(VgpumgrError, id="VG229", exit_code=Exit.BUSY):
+    """More of a share's memory is used than it is to have."""
+
+
 class RepairFailedError(VgpumgrError, id="VG228"):
     """A program that ``doctor --fix`` ran failed, or its file cannot be written; its files are as they were."""
 

@@ -151,6 +151,9 @@ def refuse_mode(gpu: Gpu) -> Refusal | None:
     if gpu.mig.current != gpu.mig.pending:
         word = "on" if gpu.mig.pending else "off"
         return Refusal(gpu, f"MIG mode is to be turned {word} by a reset of the GPU", _PENDING)
+    if not gpu.mig.current and gpu.shared_by:
+        reason = "MIG mode is off and cannot change while VMs have shares of the GPU"
+        return Refusal(gpu, f"{reason}: {'; '.join(gpu.shared_by)}", _PROCESSES)
     if not gpu.mig.current and gpu.processes:
         holders = ", ".join(str(process) for process in gpu.processes)
         return Refusal(gpu, f"MIG mode is off and cannot change while {holders} runs", _PROCESSES)
@@ -257,7 +260,8 @@ def _list_holders(refusal: Refusal, owners: Sequence[SliceOwner]) -> list[str]:
         shown, whose = _describe_instance(instance), names.get((refusal.gpu.uuid, instance.id))
         holders.append(f"{whose} ({shown})" if whose else f"{shown} on {refusal.gpu}")
     if not refusal.in_the_way and refusal.distance == _PROCESSES:
-        holders = [str(process) for process in refusal.gpu.processes]
+        gpu = refusal.gpu
+        holders = list(gpu.shared_by) or [str(process) for process in gpu.processes]
     return holders
 
 

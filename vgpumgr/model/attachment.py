@@ -12,11 +12,13 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
-from vgpumgr.model.choices import Backend, Transport
+from vgpumgr.model.choices import Backend, ComputePolicy, Transport
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.identity import GpuUuid, MigUuid
+from vgpumgr.model.limits import LIMIT_KEYS
 from vgpumgr.model.mig import Placement
 from vgpumgr.model.pci import PciAddress
+from vgpumgr.model.shares import Share
 from vgpumgr.model.vgpu import VgpuInstance, VgpuSpec
 
 
@@ -102,6 +104,14 @@ class MigPart:
     def known_instance(self) -> int | None:
         """The GPU instance's id, once that is known; void after a boot."""
         return self.ref.gpu_instance_id if self.ref else self.gpu_instance_id
+
+
+@dataclass(frozen=True, slots=True)
+class SharePart:
+    """An attachment's share of a whole GPU, and what its percentage of time means."""
+
+    share: Share
+    policy: ComputePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +215,8 @@ class AttachmentRecord:
     instances_boot: str = ""
     #: None: it is a VM's
     run: RunPart | None = None
+    #: None: it is no share
+    share_part: SharePart | None = None
 
     @property
     def mig(self) -> MigInstanceRef | None:
@@ -250,6 +262,26 @@ class AttachmentRecord:
         """The record with fields of its channel changed."""
         assert self.channel is not None
         return replace(self, channel=replace(self.channel, **changes))
+
+    def with_share(self, share: Share) -> AttachmentRecord:
+        """The record with another share: its profile, its memory and the limit of its channel say the same."""
+        assert self.share_part is not None
+        assert self.channel is not None
+        limits = limit_memory(self.channel.limits, share.memory)
+        return replace(
+            self,
+            profile=str(share),
+            memory_bytes=share.memory,
+            share_part=replace(self.share_part, share=share),
+            channel=replace(self.channel, limits=limits),
+        )
+
+    @property
+    def cuda_device(self) -> str | None:
+        """What CUDA calls its slice: a MIG device, or the GPU that it has a share of; None before that exists."""
+        if self.mig is not None:
+            return str(self.mig.uuid)
+        return str(self.gpu) if self.share_part is not None else None
 
     @property
     def noun(self) -> str:
@@ -303,6 +335,13 @@ def list_sharers(
         and other.mig_part.compute is not None
         and len({record.mig_part.known_instance, other.mig_part.known_instance} - {None}) < 2
     ]
+
+
+def limit_memory(limits: Sequence[str], memory: int) -> tuple[str, ...]:
+    """Limits of a channel, as ``--limit`` takes them, with that much of the device's memory."""
+    key = LIMIT_KEYS["device-memory"]
+    others = (word for word in limits if word.partition("=")[0] != key.name)
+    return (f"{key.name}={key.format(memory)}", *others)
 
 
 class AttachmentStore(Protocol):

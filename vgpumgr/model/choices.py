@@ -11,12 +11,17 @@ AWAITED = "once its agent answers"
 AGENT_HINT = (
     "systemctl status vgpumgr-guestd in the VM; if it has no agent: vgpumgr virtio guest-package"
 )
+#: the processes of a channel on the host, as the kernel names them: a session runs the file that its worker runs
+WORKER_NAMES = ("vgpumgr-hold", "vgpumgr-worker", "exe")
 #: the guest's agent serves so many channels
 MAX_COUNT = 16
+#: a GPU has at most so many shares: its arbiter serves no more
+MAX_PARTS = 64
 #: of a run: a word of a command line that is no option
 RUN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
 #: forms of ``--profile`` that every host knows, as the help has them; ``model.request`` reads them
 PROFILE_WORDS = {
+    "share:": "share:8GiB,30% (memory and time of a GPU that VMs share; share:1/4: a quarter)",
     "passthrough": "passthrough (a whole GPU)",
     "vf": "vf or vf:N (a virtual function; one of N if none is enabled yet)",
 }
@@ -57,6 +62,15 @@ class Transport(StrEnum):
     def has_serial(self) -> bool:
         """Whether the domain gets a virtio-serial channel."""
         return self is not Transport.RING
+
+
+class ComputePolicy(StrEnum):
+    """``--compute-policy``: what a share's percentage of a GPU's time means. All shares of a GPU have the same."""
+
+    #: a weight: time that others leave idle is used
+    BURST = "burst"
+    #: the most, also where the GPU is idle otherwise
+    FIXED = "fixed"
 
 
 class Display(StrEnum):

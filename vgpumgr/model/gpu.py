@@ -51,6 +51,9 @@ class GpuMemory:
 
     total_bytes: int
     used_bytes: int
+    #: of the total, what the driver and the firmware keep for themselves (``nvmlDeviceGetMemoryInfo_v2``); 0 where
+    #: the driver does not say
+    reserved_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,8 @@ class Gpu:
     #: what the card draws, and the most that the driver lets it draw
     power_mw: int | None = None
     power_limit_mw: int | None = None
+    #: who has a share of it, in words: recorded, not observed
+    shared_by: tuple[str, ...] = ()
 
     @property
     def memory_positions(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Literal
 
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.model.text import format_size, list_near, parse_size
+from vgpumgr.model.text import format_exact, format_size, list_near, parse_size
 
 Unit = Literal["bytes", "count", "percent"]
 #: what the worker's numbers are, in 64 bits with a sign
@@ -35,7 +35,7 @@ class LimitKey:
         text = format_size(value) if self.unit == "bytes" else str(value)
         # a rounded size would be another one
         if self.unit == "bytes" and parse_size(text) != value:
-            text = str(value)
+            text = format_exact(value)
         return text.replace(" ", "") + ("%" if self.unit == "percent" else "")
 
 

@@ -8,10 +8,9 @@ from typing import ClassVar
 from vgpumgr.model.choices import HELLO_TIMEOUT_S, Display, Numa, Transport
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.mig import MigProfileName
-from vgpumgr.model.text import parse_size
+from vgpumgr.model.shares import PREFIX, Share, parse_parts, parse_share
 
 MAX_HELLO_TIMEOUT_S = 3600.0
-_SHARE = re.compile(r"share:(?P<memory>[^,]+)(?:,(?P<percent>\d{1,3})%)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,8 @@ class AttachRequest:
     limits: tuple[str, ...] = ()
     #: whether a channel's worker may start without a sandbox, where the host can build none
     allow_unconfined: bool = False
+    #: a ``ComputePolicy``, of a share; None: ``burst``
+    compute_policy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +84,17 @@ class VfRequest:
 
 @dataclass(frozen=True, slots=True)
 class ShareRequest:
-    """A quota on a GPU: memory, and the share of compute time (1 = all)."""
+    """Memory and time of a GPU that others have a share of, too: so much of both, or one of ``parts`` equal shares of
+    whichever GPU it is.
+    """
 
     noun: ClassVar[str] = "a share"
 
-    memory_bytes: int
-    compute_ratio: float = 1.0
+    share: Share | None = None
+    parts: int | None = None
 
     def __str__(self) -> str:
-        return f"share:{self.memory_bytes},{round(self.compute_ratio * 100)}%"
+        return f"{PREFIX}1/{self.parts}" if self.share is None else str(self.share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +127,9 @@ def parse_profile_request(text: str) -> ProfileRequest:
         return PassthroughRequest()
     if text.lower() == "vf" or text.lower().startswith("vf:"):
         return _parse_vf(text)
-    if text.lower().startswith("share:"):
-        return _parse_share(text)
+    if text.lower().startswith(PREFIX):
+        parts = parse_parts(text)
+        return ShareRequest(parts=parts) if parts else ShareRequest(parse_share(text))
     try:
         return MigRequest(MigProfileName.parse(text))
     except ValueError:
@@ -141,14 +145,3 @@ def _parse_vf(text: str) -> VfRequest:
     if not (count.isascii() and count.isdigit() and 1 <= int(count[:6]) <= 65535):
         raise ValueError(f"not a number of virtual functions: {text!r}; write it like vf:4")
     return VfRequest(int(count))
-
-
-def _parse_share(text: str) -> ShareRequest:
-    match = _SHARE.fullmatch(text)
-    if match is None:
-        raise ValueError(f"not a share: {text!r}; write it like share:8GiB,30%")
-    percent = int(match["percent"] or 100)
-    memory_bytes = parse_size(match["memory"])
-    if not 1 <= percent <= 100 or memory_bytes == 0:
-        raise ValueError(f"{text!r}: the memory must be above 0, the share between 1% and 100%")
-    return ShareRequest(memory_bytes, percent / 100)

@@ -94,6 +94,10 @@ ROUTES: tuple[Route, ...] = (
         "End the worker of a VM's channels and start it anew.",
     ),
     Route(
+        "POST", f"{API}/channels/{{vm}}/share", "set_share", _LONG, _ADMIN,
+        "Memory and time of a share, while it is used.",
+    ),
+    Route(
         "POST", f"{API}/attachments", "attach", _LONG, _ADMIN, "Give a VM a slice.", "vm",
         cancellable=True,
     ),
@@ -170,6 +174,7 @@ IMPLEMENTATIONS = {
     "detach": "attachments.AttachmentService.detach",
     "start_run": "runs.start_run",
     "restart_channel": "channels.restart_channel",
+    "set_share": "shares.set_share",
     "status": "recovery.Recovery.status",
     "diff": "recovery.Recovery.diff",
     "recover": "recovery.recover",

@@ -22,6 +22,14 @@ def format_size(size_bytes: int) -> str:
     return f"{number.removesuffix('.0')} {unit}"
 
 
+def format_exact(size_bytes: int) -> str:
+    """A size without a space that ``parse_size`` reads back to the byte, in the largest unit that allows it."""
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size_bytes and size_bytes % (1 << shift) == 0:
+            return f"{size_bytes >> shift}{unit}"
+    return str(size_bytes)
+
+
 def format_time(wall_s: float) -> str:
     """Seconds since 1970 as this host's clock on the wall shows them."""
     from datetime import datetime  # no listing needs it

@@ -268,7 +268,7 @@ def _read_gpu(index: int, handle: Any, driver_version: str) -> Gpu:
         pci=PciAddress(pci.domain, pci.bus, pci.device),
         pci_device_id=pci.pciDeviceId,
         pci_subsystem_id=pci.pciSubSystemId,
-        memory=GpuMemory(memory.total, memory.used),
+        memory=GpuMemory(memory.total, memory.used, _read_reserved(handle)),
         mig=mode,
         driver_version=driver_version,
         architecture=_ARCHITECTURES.get(try_call("nvmlDeviceGetArchitecture", handle) or 0),
@@ -284,6 +284,12 @@ def _read_gpu(index: int, handle: Any, driver_version: str) -> Gpu:
         power_mw=try_call("nvmlDeviceGetPowerUsage", handle),
         power_limit_mw=try_call("nvmlDeviceGetEnforcedPowerLimit", handle),
     )
+
+
+def _read_reserved(handle: Any) -> int:
+    """Drivers before R510 do not say."""
+    memory = try_call("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
+    return 0 if memory is None else int(memory.reserved)
 
 
 def _read_slowdown(handle: Any) -> int | None:

@@ -135,6 +135,13 @@ def find_lost(record: AttachmentRecord, gpu: Gpu) -> Drift:
     return make_drift(record, DriftKind.SLICE_GONE, text, _describe_ways(record, others))
 
 
+def find_share_lost(record: AttachmentRecord, gpu: Gpu) -> Drift:
+    """That a GPU with a share was put into MIG mode by another program."""
+    text = f"its GPU, {gpu}, is in MIG mode, which has no shares"
+    hint = f"vgpumgr mig disable {gpu.index}, then {RESTORE}; or vgpumgr detach {record.id}"
+    return make_drift(record, DriftKind.SLICE_GONE, text, hint)
+
+
 def describe_lost(record: AttachmentRecord, gpu: Gpu | None) -> str:
     """Why a slice cannot be brought back, and what can be done."""
     if gpu is None:

@@ -307,7 +307,7 @@ class Snapshot:
         """As ``require_gpus`` where an attachment has a slice of a GPU: without NVML nothing is decided
         about it.
         """
-        has_slices = any(record.mig_part is not None for record in self.records)
+        has_slices = any(r.mig_part or r.share_part for r in self.records)
         return self.require_gpus() if has_slices else self.gpus
 
     @property
@@ -460,7 +460,8 @@ class Snapshot:
             for device in record.host_devices:
                 if device.address is not None:
                     taken[device.address] = f'vm "{record.vm_name}" (attachment {record.id})'
-        return taken
+        shared = self.gpus if any(record.share_part for record in self.records) else ()
+        return taken | {gpu.pci: "; ".join(gpu.shared_by) for gpu in shared if gpu.shared_by}
 
     @cached_property
     def tenants(self) -> Mapping[PciAddress, str]:

@@ -270,6 +270,8 @@ def _keep(
 
 def _refuse_mode(gpu: Gpu, type_: VgpuType) -> str | None:
     """Time-sliced and MIG-backed vGPUs never share a GPU: its MIG mode decides."""
+    if gpu.shared_by:
+        return f"{gpu} has shares: {'; '.join(gpu.shared_by)}"
     if type_.is_mig_backed and not gpu.mig.current:
         return f"it lives in a GPU instance, and MIG mode is off on {gpu}"
     if gpu.mig.current and not type_.is_mig_backed:

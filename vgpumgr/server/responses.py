@@ -92,7 +92,9 @@ def _attachment_state(attachment: AttachmentDocument) -> object:
 
 def _gpu_state(gpu: GpuDocument) -> object:
     instances = [[i.id, i.profile, i.placement.as_data(), i.vm] for i in gpu.instances]
-    return [gpu.uuid, gpu.mig.current, gpu.mig.pending, instances]
+    state = [gpu.uuid, gpu.mig.current, gpu.mig.pending, instances]
+    holders = [one.as_data() for one in gpu.shares.holders] if gpu.shares else []
+    return [*state, holders] if holders else state
 
 
 def make_etag(document: Document) -> str | None:

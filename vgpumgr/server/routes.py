@@ -43,7 +43,14 @@ from vgpumgr.errors import (
 )
 from vgpumgr.host.process import acting_for
 from vgpumgr.host.sockets import Peer
-from vgpumgr.model.choices import MAX_COUNT, RUN_NAME, Display, Numa, Transport
+from vgpumgr.model.choices import (
+    MAX_COUNT,
+    RUN_NAME,
+    ComputePolicy,
+    Display,
+    Numa,
+    Transport,
+)
 from vgpumgr.model.gpu import MAX_REASON
 from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S, AttachRequest
 from vgpumgr.model.routes import OPERATIONS, ROUTES, SYSTEM_ROUTES, Kind, Role, Route
@@ -88,6 +95,7 @@ EXTENSIONS = (
     "why-notes",
     "instance-holder",
     "gpu-sensors",
+    "shares",
 )
 #: what is no document
 _TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}
@@ -492,6 +500,10 @@ BOUNDS: Mapping[str, Any] = {
     "placement": Annotated[int, Field(ge=0, le=1 << 31)] | None,
     "hello_timeout_s": Annotated[float, Field(ge=0, le=MAX_HELLO_TIMEOUT_S, allow_inf_nan=False)],
     "attach.count": Annotated[int, Field(ge=1, le=MAX_COUNT)],
+    "attach.compute_policy": Literal[tuple(map(str, ComputePolicy))] | None,
+    "start_run.compute_policy": Literal[tuple(map(str, ComputePolicy))] | None,
+    "set_share.memory_bytes": Annotated[int, Field(ge=0, lt=1 << 63)] | None,
+    "set_share.compute": Annotated[int, Field(ge=0, le=1 << 31)] | None,
     "attach.transport": Literal[tuple(map(str, Transport))],
     "show_vm_xml.transport": Literal[tuple(map(str, Transport))],
     "attach.display": Literal[tuple(map(str, Display))],

@@ -31,6 +31,7 @@ from vgpumgr.sim.machine import (
     machine_env,
     running_machine,
     set_gpu_field,
+    start_clock,
 )
 from vgpumgr.sim.machine_model import Gpu, Machine
 from vgpumgr.sim.pcibus import Address, PciBus, State
@@ -51,8 +52,11 @@ def start(
     libvirt_uri: str | None = None,
     data_file: Path | None = None,
     memory_bytes: int | None = None,
+    *,
+    clock: bool = False,
 ) -> tuple[Path, str | None]:
-    """Start a machine, of the known ones or of a data file. All its CUDA programs together get ``memory_bytes``.
+    """Start a machine, of the known ones or of a data file. All its CUDA programs together get ``memory_bytes``; with a
+    ``clock`` their kernels take device time.
 
     Returns its directory, and why its ``/sys`` only is a snapshot (None: it behaves).
 
@@ -63,6 +67,8 @@ def start(
         write_env(name, directory, libvirt_uri)
         if memory_bytes is not None:
             replace_file(directory / "memory", f"{memory_bytes}\n")
+        if clock:
+            start_clock(directory)
         without_fuse = boot_file_system(name, directory)
     except BaseException:
         stop(name)

@@ -171,6 +171,20 @@ def add_event(directory: Path, gpu: int, kind: str, number: int, *instance: int)
     _run_tool("event", directory, str(gpu), kind, str(number), *map(str, instance))
 
 
+def start_clock(directory: Path) -> None:
+    """From now on kernels of the machine take device time, until the machine ends. Raises SimulatorError."""
+    _run_tool("clock", directory)
+
+
+def read_device_time(directory: Path) -> dict[int, int]:
+    """Nanoseconds that each process has had a GPU's engine, on a machine with a clock. Raises SimulatorError."""
+    found: dict[int, int] = {}
+    for line in _run_tool("device-time", directory).splitlines():
+        pid, _, ns = map(int, line.split())
+        found[pid] = found.get(pid, 0) + ns
+    return found
+
+
 def list_clients(directory: Path) -> list[int]:
     """The processes that compute on the machine. Raises SimulatorError."""
     lines = _run_tool("show", directory).splitlines()

@@ -15,12 +15,14 @@ from vgpumgr.model.attachment import (
     HostDevice,
     MigInstanceRef,
     MigPart,
+    SharePart,
 )
-from vgpumgr.model.choices import Backend, Transport
+from vgpumgr.model.choices import Backend, ComputePolicy, Transport
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.identity import GpuUuid, MigUuid
 from vgpumgr.model.limits import parse_limits
 from vgpumgr.model.mig import Placement
+from vgpumgr.model.shares import make_share
 
 
 def describe_record(record: AttachmentRecord) -> AttachmentNote:
@@ -54,6 +56,8 @@ def describe_record(record: AttachmentRecord) -> AttachmentNote:
         host_devices=json.dumps(encode(record.host_devices)) if record.host_devices else None,
         limits=" ".join(record.channel.limits) or None if record.channel else None,
         unconfined=True if record.channel and record.channel.allow_unconfined else None,
+        compute=record.share_part.share.compute if record.share_part else None,
+        compute_policy=str(record.share_part.policy) if record.share_part else None,
     )
 
 
@@ -113,11 +117,12 @@ def _rebuild(vm: Vm, note: AttachmentNote) -> AttachmentRecord:
         mig_part=_rebuild_mig(note),
         channel=_rebuild_channel(note),
         host_devices=decode(tuple[HostDevice, ...], json.loads(note.host_devices or "[]")),
+        share_part=_rebuild_share(note),
     )
 
 
 def _rebuild_mig(note: AttachmentNote) -> MigPart | None:
-    if note.gpu_profile_id is None and note.host_devices is not None:
+    if note.gpu_profile_id is None and (note.host_devices or note.compute) is not None:
         return None
     place, ref, compute = Placement(_given(note.start), _given(note.size)), None, None
     if note.compute_size is not None:
@@ -138,6 +143,13 @@ def _rebuild_mig(note: AttachmentNote) -> MigPart | None:
         mode_enabled=bool(note.mig_mode),
         taken=bool(note.taken),
     )
+
+
+def _rebuild_share(note: AttachmentNote) -> SharePart | None:
+    if note.compute is None:
+        return None
+    share = make_share(_given(note.memory_bytes), note.compute)
+    return SharePart(share, ComputePolicy(note.compute_policy or ""))
 
 
 def _rebuild_channel(note: AttachmentNote) -> ChannelPart | None:

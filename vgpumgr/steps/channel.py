@@ -7,16 +7,18 @@ from collections.abc import Iterable
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from vgpumgr.engine.step import PRIVATE, OneWayStep, Step
+from vgpumgr.engine.step import PRIVATE, NothingDoneError, OneWayStep, Step
 from vgpumgr.errors import (
     ChannelStartError,
     LiveUnsupportedError,
     SandboxError,
+    ShareInUseError,
     VgpumgrError,
 )
 from vgpumgr.model.choices import AGENT_HINT, AWAITED
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.limits import parse_limits
+from vgpumgr.model.shares import Share
 from vgpumgr.model.text import format_size
 from vgpumgr.state.domain_metadata import describe_record, save_note
 from vgpumgr.virtio.channel import RING_BYTES, Channels, ChannelSpec, ChannelStatus
@@ -43,14 +45,25 @@ class StartChannel(Step):
     memory_bytes: int
     #: those that are not the default, as ``--limit`` takes them; the record has them all
     limits: tuple[str, ...] = ()
+    #: of a share: percent of the GPU's time, and what that means (a ``ComputePolicy``)
+    compute: int | None = None
+    compute_policy: str | None = None
     kind: ClassVar[str] = "channel.start"
 
     @classmethod
     def for_record(cls, record: AttachmentRecord, memory_bytes: int = RING_BYTES) -> StartChannel:
         """The step for the channel of an attachment."""
         limits = record.channel.limits if record.channel else ()
+        part = record.share_part
         return cls(
-            record.id, record.vm_name, record.has_ring, record.has_serial, memory_bytes, limits
+            record.id,
+            record.vm_name,
+            record.has_ring,
+            record.has_serial,
+            memory_bytes,
+            limits,
+            part.share.compute if part else None,
+            str(part.policy) if part else None,
         )
 
     def describe(self) -> str:
@@ -58,6 +71,7 @@ class StartChannel(Step):
         ways = [f"ring of {format_size(self.memory_bytes)}"] if self.ring else []
         ways += ["virtio-serial"] if self.serial else []
         ways += [f"at most {', '.join(self.limits)}"] if self.limits else []
+        ways += [f"{self.compute}% of the time, {self.compute_policy}"] if self.compute else []
         return f"start the worker ({', '.join(ways)})"
 
     def do(self, context: OperationContext) -> None:
@@ -117,7 +131,8 @@ def make_spec(record: AttachmentRecord, memory_bytes: int = RING_BYTES) -> Chann
     """The channel of an attachment whose slice exists. Raises ChannelStartError where its limits cannot be read: it
     does not start without them.
     """
-    assert record.mig is not None
+    device, mig, part = record.cuda_device, record.mig, record.share_part
+    assert device is not None
     assert record.channel is not None
     try:
         limits = parse_limits(record.channel.limits)
@@ -130,16 +145,18 @@ def make_spec(record: AttachmentRecord, memory_bytes: int = RING_BYTES) -> Chann
     return ChannelSpec(
         id=record.id,
         vm_name=record.vm_name,
-        cuda_device=str(record.mig.uuid),
+        cuda_device=device,
         ring=record.has_ring,
         serial=record.has_serial,
         memory_bytes=memory_bytes,
         number=record.number,
         socket_owner=record.channel.qemu_owner,
         gpu=str(record.gpu) if record.gpu else None,
-        gpu_instance_id=record.mig.gpu_instance_id,
-        compute_instance_id=record.mig.compute_instance_id,
+        gpu_instance_id=mig.gpu_instance_id if mig else None,
+        compute_instance_id=mig.compute_instance_id if mig else None,
         limits=limits,
+        compute=part.share.compute if part else None,
+        compute_policy=part.policy if part else None,
     )
 
 
@@ -223,6 +240,64 @@ class SetLimits(Step):
             return False
         note = context.hypervisor.read_vm(self.vm_uuid).find_note(self.id)
         return note is not None and note == self._make_note(context, self.limits)
+
+
+@dataclass(frozen=True)
+class SetShare(Step):
+    """Gives an attachment another share of its GPU, now and for every later worker: channel, record, metadata."""
+
+    id: str
+    memory: int
+    compute: int
+    before_memory: int = field(metadata=PRIVATE)
+    before_compute: int = field(metadata=PRIVATE)
+    #: None: of a run, which has no VM
+    vm_uuid: str | None = field(default=None, metadata=PRIVATE)
+    kind: ClassVar[str] = "channel.share"
+
+    def describe(self) -> str:
+        """For people."""
+        before = Share(self.before_memory, self.before_compute)
+        return f"make {before} {Share(self.memory, self.compute)}"
+
+    def do(self, context: OperationContext) -> None:
+        """Where memory grows, the record first, which the daemon compares with what the driver says; else the channel,
+        whose worker refuses less memory than is used. Raises ShareInUseError, and nothing has changed then.
+        """
+        wanted = Share(self.memory, self.compute)
+        if self.memory > self.before_memory:
+            self._record(context, wanted)
+            context.channels.set_share(self.id, self.memory, self.compute)
+            return
+        try:
+            context.channels.set_share(self.id, self.memory, self.compute)
+        except ShareInUseError as error:
+            raise NothingDoneError(error) from error
+        self._record(context, wanted)
+
+    def undo(self, context: OperationContext) -> None:
+        """Gives it what it had. Metadata that libvirt does not take now follows the record with the next recover."""
+        context.channels.set_share(self.id, self.before_memory, self.before_compute)
+        with contextlib.suppress(VgpumgrError):
+            self._record(context, Share(self.before_memory, self.before_compute))
+
+    def _record(self, context: OperationContext, share: Share) -> None:
+        record = context.record.with_share(share)
+        context.save_share(record)
+        if self.vm_uuid is not None:
+            vm = context.hypervisor.read_vm(self.vm_uuid)
+            save_note(context.hypervisor, vm, describe_record(record))
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether channel or record has it: one that was begun is then undone."""
+        found = context.find_attachment(self.id)
+        if found is not None and found.profile == str(Share(self.memory, self.compute)):
+            return True
+        status = context.channels.read_status(self.id)
+        limits = {use.key.name: use.limit for use in status.limits} if status else {}
+        is_set = limits.get("device-memory") == self.memory != self.before_memory
+        used = status.share if status else None
+        return is_set or (used is not None and used.compute == self.compute != self.before_compute)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from vgpumgr.host.confinement import Fact
+from vgpumgr.model.choices import ComputePolicy
 from vgpumgr.model.limits import DEFAULT_LIMITS, LimitKey, Limits
 
 #: memory of a ring that is there when the guest starts
@@ -25,7 +26,7 @@ LIVE_RING_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ChannelSpec:
-    """A channel to start. ``cuda_device`` is what CUDA_VISIBLE_DEVICES must say (``MIG-...``)."""
+    """A channel to start. ``cuda_device`` is what CUDA_VISIBLE_DEVICES must say (``MIG-...``, ``GPU-...``)."""
 
     id: str
     vm_name: str
@@ -42,6 +43,9 @@ class ChannelSpec:
     gpu_instance_id: int | None = None
     compute_instance_id: int | None = None
     limits: Limits = DEFAULT_LIMITS
+    #: of a share: percent of the GPU's time, which its arbiter keeps, and what that means; None: all of it
+    compute: int | None = None
+    compute_policy: ComputePolicy | None = None
     #: None: unless the environment allows a worker without a sandbox
     confined: bool | None = None
 
@@ -129,6 +133,23 @@ class LimitUse:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareUse:
+    """A share of a GPU's time as the arbiter keeps it: percent, what that means, time on the GPU and time that work was
+    held back, both since the keeper started, and how often it had its turn.
+    """
+
+    compute: int
+    policy: str
+    used_s: float = 0.0
+    throttled_s: float = 0.0
+    turns: int = 0
+    #: for so long its work has been on the GPU after its turn, where others go on beside it; 0: it is not
+    overdue_s: float = 0.0
+    #: whether an arbiter keeps it now
+    kept: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelStatus:
     """A channel as it is now. ``problem`` says why the worker is not ready, in its own words;
     ``worker_failed``: it ended so often that the keeper starts it no more. ``hidden``: this user may
@@ -163,6 +184,8 @@ class ChannelStatus:
     #: what its guest package is, where it is of another version than this host
     guest_differs: str | None = None
     limits: tuple[LimitUse, ...] = ()
+    #: None: it is no share, or its keeper does not say
+    share: ShareUse | None = None
 
     @property
     def hello(self) -> bool:
@@ -199,6 +222,11 @@ class Channels(Protocol):
 
     def set_memory(self, channel_id: str, memory_bytes: int) -> None:
         """Size of the ring's memory from the next connection of a QEMU on."""
+
+    def set_share(self, channel_id: str, memory_bytes: int, compute: int) -> None:
+        """Memory and percentage of time of a channel with a share, at once and for every later worker of its keeper.
+        Raises ShareInUseError where more memory is used than that, and then nothing has changed.
+        """
 
     def read_status(self, channel_id: str) -> ChannelStatus | None:
         """The channel as it is now; None if no keeper runs."""

@@ -16,8 +16,8 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -35,13 +35,17 @@ from vgpumgr.host.confinement import Fact, audit_keeper, audit_tree
 from vgpumgr.host.files import DIRECTORY, make_directory, read_text
 from vgpumgr.host.gpu_nodes import list_gpu_nodes
 from vgpumgr.host.machine import LIB_DIR, Machine
-from vgpumgr.host.process import describe_stuck, find_stuck, kill_tree, read_state
+from vgpumgr.host.process import describe_stuck, kill_tree
 from vgpumgr.model.codec import decode
 from vgpumgr.model.gpu import HOLDER_NAME
-from vgpumgr.model.limits import WORKER_KEYS
-from vgpumgr.virtio.channel import ChannelPaths, ChannelSpec, ChannelStatus, Lane, LimitUse
+from vgpumgr.virtio.arbiter import ensure
+from vgpumgr.virtio.channel import (
+    ChannelPaths,
+    ChannelSpec,
+    ChannelStatus,
+)
+from vgpumgr.virtio.channel_status import describe, describe_hanging, refuse_memory
 from vgpumgr.virtio.sandbox import (
-    LimitGroup,
     audit_cgroups,
     find_obstacle,
     is_unconfined,
@@ -52,14 +56,8 @@ from vgpumgr.virtio.sandbox import (
     read_watchdog,
 )
 from vgpumgr.virtio.sessions import (
-    GuestStatus,
     KeeperStatus,
-    LaneStatus,
-    MemoryReport,
     Overuse,
-    StuckSession,
-    describe_refused,
-    describe_sessions,
     enforce,
     read_report,
     report_failure,
@@ -95,6 +93,10 @@ class KeeperOptions:
     confined: bool | None = None
     #: directories of control groups, which are there
     cgroups: Sequence[str] = ()
+    #: of a share: percent of the GPU's time, what that means, and the socket of the GPU's arbiter
+    compute: int | None = None
+    compute_policy: str | None = None
+    arbiter: Path | None = None
 
     def arguments(self, directory: Path) -> list[str]:
         """The keeper's command line."""
@@ -113,6 +115,9 @@ class KeeperOptions:
             )
         for path in self.cgroups:
             words += ["--cgroup", path]
+        if self.compute is not None:
+            words += ["--compute", str(self.compute), "--compute-policy", str(self.compute_policy)]
+            words += ["--arbiter", str(self.arbiter)]
         return [*words, "--detach", "--", *self.worker_args]
 
 
@@ -231,6 +236,28 @@ class Keeper:
         """Ends the worker and all sessions; another one starts at once."""
         self._request({"command": "restart"})
 
+    def limit_memory(self, size_bytes: int, *, timeout_s: float = 10) -> None:
+        """Another limit of device memory, at once. Raises ShareInUseError where more is held, and nothing has changed
+        then; KeeperError where the keeper knows no such request, or its worker does not answer.
+        """
+        request = {"command": "limit", "device-memory": size_bytes}
+        number = decode(KeeperStatus, self._request(request)).change.number
+        end = time.monotonic() + timeout_s
+        while (status := self.status()).change.answered < number:
+            if time.monotonic() > end:
+                raise KeeperError(
+                    f"the worker of the keeper in {self.directory} does not answer",
+                    why=f"it is to have another limit of device memory since {timeout_s:g} s",
+                    hint="vgpumgr virtio restart ends it and starts another",
+                )
+            time.sleep(0.02)
+        if status.change.error:
+            raise refuse_memory(size_bytes, status.memory_used)
+
+    def set_compute(self, compute: int) -> None:
+        """Another percentage of the GPU's time for a share, from its next turn on."""
+        self._request({"command": "share", "compute": compute})
+
     def stop(self, *, timeout_s: float = 15) -> None:
         """Ends worker and keeper and waits until its sockets are gone; no keeper is no error, and one that hangs is
         killed.
@@ -280,8 +307,6 @@ HOLD_PROGRAM = LIB_DIR / "bin" / HOLDER_NAME
 AGENT_PROGRAM = LIB_DIR / "guest" / "vgpumgr-guestd"
 #: a UNIX socket's address ends there (sun_path, see unix(7))
 _LONGEST_PATH = 107
-#: the keeper tries a failing worker again and again; after so many failures it counts as failed
-_HOPELESS_FAILURES = 3
 
 
 def find_other_version(lib: Path = LIB_DIR) -> str | None:
@@ -328,6 +353,7 @@ class KeeperChannels:
         self._prepare(spec)
         keeper = self._keeper(spec.id)
         cgroups = make_cgroups(keeper.directory, spec.limits)
+        arbiter = self._find_arbiter(spec)
         options = KeeperOptions(
             worker=HOLD_PROGRAM,
             worker_args=(
@@ -344,12 +370,21 @@ class KeeperChannels:
             devices=self._list_nodes(spec),
             cgroups=sorted({one.path for one in cgroups if one.path is not None}),
             confined=spec.confined,
+            compute=spec.compute,
+            compute_policy=spec.compute_policy,
+            arbiter=arbiter,
         )
         try:
             keeper.start(options)
         except KeeperError:
             remove_cgroups(cgroups)
             raise
+
+    def _find_arbiter(self, spec: ChannelSpec) -> Path | None:
+        """The socket of the arbiter of a share's GPU, which runs from now on."""
+        if spec.compute is None or spec.compute_policy is None or spec.gpu is None:
+            return None
+        return ensure(spec.gpu, spec.compute_policy, self._machine.run_dir / "arbiter")
 
     def _list_nodes(self, spec: ChannelSpec) -> tuple[str, ...]:
         if spec.gpu is None:
@@ -384,6 +419,17 @@ class KeeperChannels:
         """Size of the ring's memory from the next connection of a QEMU on."""
         self._keeper(channel_id).set_size(memory_bytes)
 
+    def set_share(self, channel_id: str, memory_bytes: int, compute: int) -> None:
+        """See ``channel.Channels``: memory first, which may be refused."""
+        keeper = self._keeper(channel_id)
+        try:
+            keeper.limit_memory(memory_bytes)
+            keeper.set_compute(compute)
+        except KeeperError as error:
+            if _is_absent(error) and not keeper.is_running():
+                return  # the next one has what is recorded
+            raise
+
     def read_status(self, channel_id: str) -> ChannelStatus | None:
         """The channel as it is now; None if no keeper runs.
 
@@ -399,7 +445,7 @@ class KeeperChannels:
             if _is_absent(error):
                 return None
             if _hangs(error):
-                return _describe_hanging(channel_id, self._keeper(channel_id).find_process())
+                return describe_hanging(channel_id, self._keeper(channel_id).find_process())
             if isinstance(error.__cause__, PermissionError):
                 raise NotPermittedError(
                     f"cannot inspect channel {channel_id} as this user",
@@ -409,7 +455,7 @@ class KeeperChannels:
                 ) from error
             raise
         directory = self._keeper(channel_id).directory
-        return _describe(channel_id, status, read_cgroups(directory), read_report(directory))
+        return describe(channel_id, status, read_cgroups(directory), read_report(directory))
 
     def compare_memory(
         self, channel_id: str, limit: int, processes: Mapping[int, int | None] | None
@@ -479,9 +525,6 @@ class KeeperChannels:
             raise ChannelStartError(f"cannot start channel {spec.id}", cause=str(error)) from error
 
 
-_UNCHECKED = MemoryReport()
-
-
 def _is_absent(error: KeeperError) -> bool:
     """Whether no process listens (any more), other than one that does not answer in time."""
     cause = error.__cause__
@@ -491,109 +534,3 @@ def _is_absent(error: KeeperError) -> bool:
 def _hangs(error: KeeperError) -> bool:
     """Whether it does not take or answer a request: a keeper waits for nothing and answers at once."""
     return isinstance(error.__cause__, TimeoutError | BlockingIOError)
-
-
-def _describe_hanging(channel_id: str, pid: int | None) -> ChannelStatus:
-    state = read_state(pid) if pid is not None else None
-    what = f"its keeper (pid {pid or 'unknown'}, state {state or 'unknown'}) does not answer"
-    if state in ("T", "t"):
-        what += f": it was stopped, and goes on with kill -CONT {pid}"
-    elif state == "D":
-        what += f": it is stuck in the kernel, /proc/{pid}/stack says where"
-    return ChannelStatus(
-        id=channel_id,
-        keeper_pid=pid or 0,
-        worker_pid=None,
-        worker_ready=False,
-        hello_ring=False,
-        hello_serial=False,
-        memory_bytes=0,
-        problem=f"{what}; vgpumgr virtio restart ends it and starts another",
-        keeper_hangs=True,
-    )
-
-
-def _list_limits(
-    status: KeeperStatus, cgroups: Sequence[LimitGroup], memory: MemoryReport
-) -> Iterator[LimitUse]:
-    for key, (limit, used, refused, waited_ns) in zip(WORKER_KEYS, status.limits, strict=False):
-        use = LimitUse(key, limit, None if key.a_second else used, refused, waited_ns / 1e9)
-        if key.name == "device-memory" and limit is not None:
-            yield replace(use, driver_used=memory.driver_bytes, unchecked=memory.problem or None)
-        else:
-            yield use
-    for one in cgroups:
-        held = one.limit if one.cgroup.path else None
-        yield LimitUse(one.key, held, one.cgroup.read_used())
-
-
-def _describe_other_version(guest: GuestStatus) -> str | None:
-    """The guest package is older or newer than the worker, as its agent or a program of it has shown."""
-    text = guest.mismatch
-    for hello in (guest.ring, guest.serial):
-        if not text and hello is not None and not hello.matches:
-            text = f"the guest's agent {hello.agent_version} has wire version {hello.wire_version}, the host another"
-    advice = "install in the VM what vgpumgr virtio guest-package writes here"
-    return f"{text}; {advice}" if text else None
-
-
-def _describe(
-    channel_id: str,
-    status: KeeperStatus,
-    cgroups: Sequence[LimitGroup] = (),
-    memory: MemoryReport = _UNCHECKED,
-) -> ChannelStatus:
-    worker, guest = status.worker, status.guest
-    ready = worker.state == "ready"
-    hopeless = worker.state == "waiting" and worker.failures >= _HOPELESS_FAILURES
-    last_exit = "" if worker.last_exit in worker.message else worker.last_exit
-    parts = (worker.state, worker.message, last_exit)
-    stuck = "; ".join(map(_describe_stuck, status.sessions.stuck))
-    wrong = "" if ready else ": ".join(part for part in parts if part)
-    if worker.state == "stopping" and worker.pid:
-        # the first process of a pid namespace ends after all others
-        wrong = ", ".join([wrong, *map(describe_stuck, find_stuck(worker.pid))])
-    differs = _describe_other_version(guest)
-    return ChannelStatus(
-        id=channel_id,
-        keeper_pid=status.keeper_pid,
-        worker_pid=worker.pid or None,
-        worker_ready=ready,
-        worker_failed=worker.state == "failed" or hopeless,
-        hello_ring="ring" in status.transports,
-        hello_serial="serial" in status.transports,
-        memory_bytes=status.memory_size,
-        worker_restarts=max(0, worker.starts - 1),
-        problem=status.error or wrong or stuck or differs or None,
-        guest_differs=differs,
-        lanes=tuple(map(_describe_lane, status.lanes)),
-        calls=status.totals.calls + status.totals.posts,
-        bytes_in=status.totals.bytes_in,
-        bytes_out=status.totals.bytes_out,
-        protocol_errors=status.violations.count,
-        sessions=describe_sessions(status.sessions, {x.lane: x for x in status.lanes}, memory),
-        refused=describe_refused(status.refused),
-        qemu_pid=status.qemu.pid or None,
-        limits=tuple(_list_limits(status, cgroups, memory)),
-    )
-
-
-def _describe_stuck(session: StuckSession) -> str:
-    pid = session.pid
-    return (
-        f"the session of lane {session.lane} (pid {pid}) was killed and does not end: "
-        f"/proc/{pid}/stack says where"
-    )
-
-
-def _describe_lane(lane: LaneStatus) -> Lane:
-    return Lane(
-        id=lane.lane,
-        pid=lane.pid,
-        name=lane.name,
-        ring=lane.transport == "ring",
-        calls=lane.calls + lane.posts,
-        bytes_in=lane.bytes_in,
-        bytes_out=lane.bytes_out,
-        memory_bytes=lane.memory_bytes,
-    )

@@ -25,7 +25,9 @@ from vgpumgr.model.limits import LIMIT_KEYS, LimitKey, Limits
 
 #: what neither systemd nor Debian hands out: below systemd's ids of foreign machines (2147352576), above those of
 #: containers (1879048191); see systemd's UIDS-GIDS. The odd ones are the keepers'.
-USER_IDS = range(1879048192, 2147352576, 2)
+USER_IDS = range(1879048192, 2147352574, 2)
+#: and its group: of the arbiters of all GPUs
+ARBITER_USER = 2147352574
 #: says to the daemon, or to a command without one, that workers may run without a sandbox
 ALLOW_UNCONFINED = "VGPUMGR_ALLOW_UNCONFINED"
 #: what the filter of system calls does: ``log`` has the kernel log what ``enforce`` refuses

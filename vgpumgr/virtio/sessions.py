@@ -185,6 +185,32 @@ class Violations(Report):
 
 
 @dataclass(frozen=True)
+class ShareStatus(Report):
+    """A share of the GPU's time: percent and policy, nanoseconds since the keeper started."""
+
+    compute: int
+    policy: str
+    used_ns: int = 0
+    throttled_ns: int = 0
+    turns: int = 0
+    #: for so long work of it has been on the GPU after its turn, where others go on beside it; else 0
+    overdue_ns: int = 0
+    #: whether an arbiter keeps it now
+    kept: bool = True
+
+
+@dataclass(frozen=True)
+class LimitChange(Report):
+    """The last change of the device memory's limit that was asked for, by number, and the last that the worker has
+    decided; ``error`` is errno, 0 where it holds.
+    """
+
+    number: int = 0
+    answered: int = 0
+    error: int = 0
+
+
+@dataclass(frozen=True)
 class KeeperStatus(Report):
     """Everything that a keeper knows; sizes in bytes, ``since_s`` in seconds since 1970."""
 
@@ -205,6 +231,13 @@ class KeeperStatus(Report):
     refused: Refused = field(default_factory=Refused)
     #: of each of ``WORKER_KEYS``: the limit, what is used, charges refused, nanoseconds waited
     limits: tuple[tuple[int | None, int, int, int], ...] = ()
+    change: LimitChange = field(default_factory=LimitChange)
+    share: ShareStatus | None = None
+
+    @property
+    def memory_used(self) -> int | None:
+        """Device memory that all sessions hold by their own count; None: the worker does not say."""
+        return self.limits[0][1] if self.limits else None
 
     @property
     def transports(self) -> tuple[str, ...]:

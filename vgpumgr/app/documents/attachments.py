@@ -13,6 +13,13 @@ from vgpumgr.app.documents.base import (
     PlanDocument,
     VgpuPlanDocument,
 )
+from vgpumgr.app.documents.shares import (
+    ChannelShareDocument,
+    ShareDocument,
+    describe_channel_share,
+    describe_share,
+    list_share_warnings,
+)
 from vgpumgr.domain.devices import attachment_of, ring_alias
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Vm
@@ -59,7 +66,9 @@ class AttachmentDocument(Document):
     gpu: str | None
     gpu_instance_id: int | None
     compute_instance_id: int | None
-    device: str | None = Field(description="what CUDA calls the slice: MIG-...")
+    device: str | None = Field(
+        description="what CUDA calls the slice: MIG-..., or the GPU of a share: GPU-..."
+    )
     placement: PlacementDocument | None = Field(description="of its GPU instance")
     memory_bytes: int
     created_s: float
@@ -67,6 +76,7 @@ class AttachmentDocument(Document):
     run: RunnerDocument | None = Field(
         default=None, description="of a run, whose name is in the place of the VM's"
     )
+    share: ShareDocument | None = Field(default=None, description="null: it is no share")
 
 
 class LaneDocument(Document):
@@ -181,6 +191,7 @@ class ChannelDocument(Document):
     run: RunnerDocument | None = Field(
         default=None, description="of a run, whose name is in the place of the VM's"
     )
+    share: ChannelShareDocument | None = Field(default=None, description="null: it is no share")
 
 
 class VmDocument(Document):
@@ -337,7 +348,8 @@ def describe_attachment(record: AttachmentRecord, usable: Usable = None) -> Atta
         usable=usable,
         gpu_instance_id=mig.gpu_instance_id if mig else None,
         compute_instance_id=mig.compute_instance_id if mig else None,
-        device=str(mig.uuid) if mig else None,
+        device=record.cuda_device,
+        share=describe_share(record),
         host_devices=[_describe_host_device(device) for device in record.host_devices],
         run=_describe_runner(record),
     )
@@ -384,7 +396,8 @@ def describe_channel(record: AttachmentRecord, status: ChannelStatus | None) -> 
         known,
         vm=record.vm_name,
         profile=record.profile,
-        device=str(record.mig.uuid) if record.mig else None,
+        device=record.cuda_device,
+        share=describe_channel_share(record, known),
         running=status is not None,
         keeper_pid=known.keeper_pid or None,
         transport=used if known.hello else None,
@@ -435,6 +448,7 @@ def describe_warnings(record: AttachmentRecord, status: ChannelStatus, vm: Vm | 
         for one in status.limits
         if one.unchecked
     ]
+    found += list_share_warnings(who, status)
     return [*found, *_list_qemu_warnings(record, status, vm)]
 
 

@@ -12,6 +12,7 @@ from vgpumgr.app.documents.base import (
     PlacementDocument,
     StepDocument,
 )
+from vgpumgr.app.documents.shares import GpuSharesDocument
 from vgpumgr.mig.placement import count_fits, list_fits, list_refusals
 from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
 from vgpumgr.model.gpu import Drain, Gpu, PciGpu, Sensors, find_drain
@@ -189,6 +190,9 @@ class GpuDocument(Document):
         default=None, description="where it takes no new slice: who said so"
     )
     health: GpuHealthDocument | None = Field(default=None, description="as the driver sees it now")
+    shares: GpuSharesDocument | None = Field(
+        default=None, description="who has shares of it, and what still fits"
+    )
 
 
 class SensorsDocument(Document):

@@ -19,7 +19,7 @@ from vgpumgr.app.documents.layouts import (
 from vgpumgr.app.host_observation import list_instances, list_unsettled
 from vgpumgr.app.refusal_hints import adding_hints, list_vfs_off
 from vgpumgr.backends.attach import check_request
-from vgpumgr.backends.base import NewAttachment, Target, Wanted
+from vgpumgr.backends.base import NewAttachment, Target, Wanted, read_profile
 from vgpumgr.backends.device_selection import BY_NAME, find_selected, list_gpus
 from vgpumgr.backends.registry import find_backend
 from vgpumgr.domain.hypervisor import Vm, VmState
@@ -36,10 +36,12 @@ from vgpumgr.model.request import (
     AttachRequest,
     PassthroughRequest,
     ProfileRequest,
+    ShareRequest,
     VfRequest,
     VgpuRequest,
     parse_profile_request,
 )
+from vgpumgr.model.shares import PREFIX as SHARE
 from vgpumgr.planning.reservations import (
     LostSlice,
     explain_kept,
@@ -62,12 +64,14 @@ def why(parts: Parts, profile: str, selector: str | None = None) -> WhyDocument:
         request: ProfileRequest | None = parse_profile_request(profile)
     except ValueError:
         request = None
+        if profile.strip().lower().startswith(SHARE):
+            read_profile(profile)
     with adding_hints(parts, selector, profile):
         if isinstance(request, VgpuRequest):
             boards = parts.vgpus.read_host().boards
             if boards or list_vfs_off(parts, profile, selector):
                 return _explain_devices(parts, profile, selector)
-        elif isinstance(request, PassthroughRequest | VfRequest):
+        elif isinstance(request, PassthroughRequest | ShareRequest | VfRequest):
             return _explain_devices(parts, profile, selector)
         gpus = parts.select_gpus(selector)
         document = describe_why(
@@ -135,6 +139,8 @@ def _ask_backend(
 
 def _list_places(snapshot: Snapshot, profile: ProfileRequest) -> list[str]:
     """The GPUs that could have such a profile, by address."""
+    if isinstance(profile, ShareRequest):
+        return [str(gpu.pci) for gpu in snapshot.require_gpus()]
     if isinstance(profile, VgpuRequest):
         return [board.name for board in snapshot.vgpus.boards]
     gpus = list_gpus(snapshot)
@@ -154,6 +160,8 @@ def _explain_place(snapshot: Snapshot, wanted: Wanted, target: Target, place: st
         raise
     except VgpumgrError as error:
         rules = [f"{error.error}: {error.why}" if error.why else error.error]
+        if isinstance(wanted.profile, ShareRequest) and error.why:
+            rules = [error.why]
         held = f" (held by {', '.join(error.held_by)})" if error.held_by else ""
         sentence = f"does not fit: {rules[0]}{held}"
     address = PciAddress.read(place) or find_selected(snapshot, place).address

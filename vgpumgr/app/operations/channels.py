@@ -13,7 +13,12 @@ from vgpumgr.backends.base import read_limits
 from vgpumgr.backends.detach import find_attachments
 from vgpumgr.backends.registry import find_backend
 from vgpumgr.engine.step import OnFailure, Plan, Step
-from vgpumgr.errors import ChannelNotFoundError, ChannelRestartError, VmNotFoundError
+from vgpumgr.errors import (
+    ChannelNotFoundError,
+    ChannelRestartError,
+    UsageError,
+    VmNotFoundError,
+)
 from vgpumgr.host.process import has_ended
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.model.frozen import dataclass
@@ -123,6 +128,11 @@ def _plan_limits(
     LIBVIRT_ERRORS where the VM's metadata cannot have them.
     """
     assert record.channel is not None
+    if record.share_part is not None and any(w.startswith("device-memory=") for w in words):
+        raise UsageError(
+            f"{record.vm_name} has a share, which says by itself how much memory it has",
+            hint=f"vgpumgr virtio set {record.id} --memory {words[0].partition('=')[2]}, while it runs",
+        )
     kept = {word.partition("=")[0]: word for word in (*record.channel.limits, *words)}
     limits = read_limits(tuple(kept.values()))
     changed = limits.changed

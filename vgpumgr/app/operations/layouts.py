@@ -29,6 +29,7 @@ from vgpumgr.app.documents.layouts import (
     read_vgpu_target,
 )
 from vgpumgr.errors import (
+    LayoutBusyError,
     LayoutFileError,
     MigNotSupportedError,
     NvmlInUseError,
@@ -195,6 +196,14 @@ class LayoutService:
         def plan(wanted: _Wanted) -> LayoutPlan:
             (target,) = wanted.targets
             chosen = next(g for g in wanted.inventory.gpus if g.uuid == target.gpu_uuid)
+            if enabled and chosen.shared_by:
+                # a request that stays pending would take the GPU from them at its next reset
+                raise LayoutBusyError(
+                    f"cannot turn on MIG mode of {chosen}",
+                    why="a GPU in MIG mode has no shares",
+                    held_by=chosen.shared_by,
+                    hint="vgpumgr detach its holders, then repeat",
+                )
             users = list_whole_users(chosen) if chosen.mig.current != enabled else []
             if not users:
                 return self._make_plan(wanted)
@@ -364,7 +373,7 @@ class LayoutService:
 
             raise explain_no_mig(self._parts) or error from None
         check_visible(inventory.gpus)
-        return inventory
+        return self._parts.mark_shares(inventory)
 
     def _make_plan(self, wanted: _Wanted) -> LayoutPlan:
         gpus = wanted.inventory.gpus

@@ -20,8 +20,7 @@ from vgpumgr.app.operations.attachments import execute_anew
 from vgpumgr.app.refusal_hints import adding_hints
 from vgpumgr.app.transactions import open_change
 from vgpumgr.backends.base import NewAttachment, read_limits, read_profile
-from vgpumgr.backends.forward import describe_seat, list_mig_steps, make_channel_part, make_mig_part
-from vgpumgr.backends.mig_places import choose_slices, list_left_alone
+from vgpumgr.backends.slices import check_slice, choose, list_notes, make_channel_part
 from vgpumgr.engine.step import Plan, Step
 from vgpumgr.errors import (
     AlreadyAttachedError,
@@ -33,8 +32,7 @@ from vgpumgr.host.process import read_identity, read_owner
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, RunPart
 from vgpumgr.model.choices import Backend, Numa, Transport
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.mig import MigProfileName
-from vgpumgr.model.request import AttachRequest, MigRequest
+from vgpumgr.model.request import AttachRequest, MigRequest, ShareRequest
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.channel import StartChannel, check_confinable
 from vgpumgr.steps.record import MarkAttachment, RecordAttachment
@@ -54,6 +52,7 @@ def start_run(
     spread: bool = False,
     limits: tuple[str, ...] = (),
     allow_unconfined: bool = False,
+    compute_policy: str | None = None,
     dry_run: bool = False,
 ) -> RunDocument:
     """Gives the process ``pid`` a slice and a channel, which it has until ``detach`` or its end. ``name``
@@ -70,6 +69,7 @@ def start_run(
         numa=Numa.OFF,
         limits=limits,
         allow_unconfined=allow_unconfined,
+        compute_policy=compute_policy,
     )
     run = _identify(parts, pid, command)
 
@@ -97,51 +97,49 @@ def start_run(
     return _describe(plan, context.record, notes, parts.channels.paths(context.record.id))
 
 
-def _check_run(request: AttachRequest, command: str) -> MigProfileName:
+def _check_run(request: AttachRequest, command: str) -> MigRequest | ShareRequest:
     """The profile that is asked for; needs nothing observed. ``request.vm`` is the run's name.
 
     Raises:
-        UsageError: a profile of no known form.
+        UsageError: a profile of no known form, or contradicting options.
         BackendUnsupportedError: a profile that only a VM can have.
     """
     profile = read_profile(request.profile)
-    if not isinstance(profile, MigRequest):
+    if not isinstance(profile, MigRequest | ShareRequest):
         raise BackendUnsupportedError(
             f"cannot run {command} on {request.profile}",
-            why="a command of the host takes MIG profiles, which look like 1g.10gb",
+            why="a command of the host takes MIG profiles, which look like 1g.10gb, and shares: share:8GiB,30%",
             hint="vgpumgr mig profiles",
         )
     read_limits(request.limits)
-    return profile.name
+    check_slice(request, profile)
+    return profile
 
 
 def _plan_run(
     request: AttachRequest, run: RunPart, new: NewAttachment, snapshot: Snapshot, now_s: float
 ) -> tuple[AttachmentRecord, Plan]:
     """The new attachment and its plan. Raises what stands in the way, before anything is changed."""
-    name = _check_run(request, run.command)
+    profile = _check_run(request, run.command)
     _check_name(request.vm, run, snapshot.records)
-    gpus = snapshot.require_gpus()
     refusal = f"cannot run {run.command} on {request.profile}"
-    (seat,) = choose_slices(request, (), snapshot, name, refusal)
-    choice, transport = seat.choice, request.transport
-    notes = (choice.why, *(f"left alone: {text}" for text in list_left_alone(gpus, snapshot)))
+    (chosen,) = choose(request, profile, (), snapshot, refusal)
     record = AttachmentRecord(
         id=new.id,
         vm_name=request.vm,
         vm_uuid=new.uuid,
-        gpu=choice.gpu.uuid,
-        profile=str(name),
-        memory_bytes=choice.profile.memory_bytes,
+        gpu=chosen.gpu.uuid,
+        profile=chosen.profile,
+        memory_bytes=chosen.memory_bytes,
         backend=Backend.FORWARD,
         created_s=now_s,
-        mig_part=make_mig_part(seat),
-        channel=make_channel_part(request, (run.uid, run.gid)),
+        channel=make_channel_part(request, chosen, (run.uid, run.gid)),
         run=run,
+        **chosen.parts,
     )
     steps: list[Step] = [
         RecordAttachment(record.id, record.vm_name, record.vm_uuid),
-        *list_mig_steps(seat, name),
+        *chosen.list_steps(),
         StartChannel.for_record(record),
         MarkAttachment(record.id, AttachmentState.ATTACHED, AttachmentState.ATTACHING),
     ]
@@ -149,9 +147,10 @@ def _plan_run(
         "attachment": record.id,
         "run": record.vm_name,
         "profile": record.profile,
-        "gpu": str(choice.gpu.uuid),
-        **describe_seat(seat, transport),
+        "gpu": str(chosen.gpu.uuid),
+        **chosen.describe(request.transport),
     }
+    notes = (chosen.why, *list_notes(snapshot))
     return record, Plan("run", record.vm_name, tuple(steps), notes=notes, result=result)
 
 

@@ -222,8 +222,10 @@ def _changes_mode(gpu: Gpu, target: GpuTarget) -> bool:
 
 
 def list_whole_users(gpu: Gpu) -> list[str]:
-    """Processes on the GPU as a whole: while there is one, MIG mode does not change."""
-    return [str(p) for p in gpu.processes if p.gpu_instance_id is None]
+    """Who uses the GPU as a whole, by a share or as a process: while there is one, MIG mode does not change."""
+    whole = [p for p in gpu.processes if p.gpu_instance_id is None]
+    # what runs in a share is its holder's
+    return [*gpu.shared_by, *(str(p) for p in whole if not (gpu.shared_by and p.is_holder))]
 
 
 def _find_full(gpu: Gpu, board: Board, solution: Solution) -> str | None:

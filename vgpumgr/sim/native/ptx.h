@@ -117,6 +117,9 @@ struct ptx_launch {
 	uint64_t workspace;
 	uint32_t cluster[3]; /* blocks in a cluster; zeroes: what the kernel requires, or 1 */
 	uint32_t checks; /* of ptx_check; not 0: lane by lane, on one thread */
+	/* Called now and then, and for nanosleep with its duration; NULL: time is nobody's to count. */
+	void (*pass)(void *argument, uint64_t ns);
+	void *pass_argument;
 };
 /* Runs the whole grid on the calling thread (or on some of its own). Returns err->status. */
 int ptx_run(struct ptx_kernel *kernel, const struct ptx_launch *launch, struct ptx_error *err);

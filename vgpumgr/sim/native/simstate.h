@@ -217,6 +217,18 @@ int sim_client_charge(struct sim *sim, int slot, uint64_t bytes);
 void sim_client_uncharge(struct sim *sim, int slot, uint64_t bytes);
 /* Brackets running work, for utilisation; brackets of several threads may overlap. Cheap: no lock is taken. */
 void sim_client_busy(struct sim *sim, int slot, bool busy);
+/*
+ * The clock of a GPU, where the machine has one: kernels run between begin and end, while their process has the GPU's one engine, which processes with
+ * work have in turns. pass() lets device time go by, `ns` of it at least; 0: others may have their turn.
+ */
+void sim_engine_begin(struct sim *sim, int slot);
+void sim_engine_end(struct sim *sim, int slot);
+void sim_engine_pass(struct sim *sim, int slot, uint64_t ns);
+bool sim_clock(const struct sim *sim);
+/* From now on kernels that begin take device time. */
+void sim_clock_start(struct sim *sim);
+/* Device time that the client has had, ns. */
+uint64_t sim_engine_time(struct sim *sim, int slot);
 /* How many processes compute on the GPU; negative errno. */
 int sim_gpu_clients(struct sim *sim, uint32_t gpu);
 /* The driver lets go of the GPU (true) or takes it: instances are gone, MIG mode stays where the GPU stores it. */

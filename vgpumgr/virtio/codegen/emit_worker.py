@@ -142,6 +142,7 @@ def _flags(o: Operation) -> str:
         ("WK_RUN_AFTER_ERROR", o.run_after_error),
         ("WK_BULK_IN", o.bulk == "in"),
         ("WK_BULK_OUT", o.bulk == "out"),
+        ("WK_WORK", o.work),
     ]
     return " | ".join(n for n, on in flags if on) or "0"
 

@@ -114,6 +114,8 @@ class Operation:
     context: bool = False
     bulk: str = "none"
     blocking: bool = False
+    #: puts work on the device's engines, so that a session of a share waits for its turn
+    work: bool = False
     reply_always: bool = False
     run_after_error: bool = False
     worker_by_hand: bool = False

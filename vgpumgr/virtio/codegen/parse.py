@@ -29,11 +29,11 @@ MOST = re.compile(r"^at most (\d+)$")
 ROWS = re.compile(r"^rows (\w+) \* (\d+) (\w+) (\w+)$")
 OPERATION_KEYS = {
     "id", "name", "class", "context", "request", "reply", "bulk", "blocking", "reply_always", "after_error", "worker",
-    "revision",
+    "revision", "work",
 }  # fmt: skip
 FUNCTION_KEYS = {
     "c", "id", "class", "context", "args", "bulk", "blocking", "after_error", "worker", "guest", "via", "hand", "uses",
-    "variants", "revision",
+    "variants", "revision", "work",
 }  # fmt: skip
 
 
@@ -207,6 +207,7 @@ def _make(
         context=_choice(found, "context", ("none", "current")) == "current",
         bulk=_choice(found, "bulk", ("none", "in", "out")),
         blocking="blocking" in found and found["blocking"].flag(),
+        work="work" in found and found["work"].flag(),
         reply_always="reply_always" in found and found["reply_always"].flag(),
         run_after_error=_choice(found, "after_error", ("drop", "run")) == "run",
         worker_by_hand=_choice(found, "worker", ("generated", "hand")) == "hand",

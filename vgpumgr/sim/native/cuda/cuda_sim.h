@@ -427,6 +427,10 @@ void array_free_context(struct context *ctx); /* with drv.lock held */
 /* The part of an array that a copy touches. Takes drv.lock. */
 CUresult array_plane(struct plane *p, const struct cuda_side *side, const struct cuda_copy *copy);
 
+/* clock.c: around a kernel; on a machine without a clock they do nothing */
+void clock_begin(struct device *dev, struct ptx_launch *launch);
+void clock_end(struct device *dev, const struct ptx_launch *launch);
+
 /* check.c. Its functions are called where drv.checks is not 0. */
 CUresult check_init(void);
 void check_filled(uint64_t addr, size_t bytes);

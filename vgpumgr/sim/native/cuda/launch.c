@@ -45,8 +45,13 @@ struct launch_op {
 static CUresult run_launch(struct op *op)
 {
 	struct launch_op *l = (struct launch_op *)op;
+	struct device *dev = op->stream->ctx->dev;
 	struct ptx_error error;
-	CUresult r = ptx_to_cuda(ptx_run(l->kernel, &l->launch, &error));
+	CUresult r;
+
+	clock_begin(dev, &l->launch);
+	r = ptx_to_cuda(ptx_run(l->kernel, &l->launch, &error));
+	clock_end(dev, &l->launch);
 
 	if (r != CUDA_SUCCESS)
 		log_line("launch: %s", error.message);

@@ -412,12 +412,28 @@ static HANDLER(run_yield)
 	return NULL;
 }
 
+/* All lanes of a warp that come to it together sleep together: those behind the first have done so. */
+static HANDLER(run_nanosleep)
+{
+	struct worker *w = t->worker;
+	const struct ptx_launch *launch = w->grid->launch;
+
+	if (launch->pass && !(w->slept_at == i && w->slept_warp == t->warp && w->slept_lane < t->lane))
+		launch->pass(launch->pass_argument, (uint32_t)r[i->a]);
+	w->slept_at = i;
+	w->slept_warp = t->warp;
+	w->slept_lane = t->lane;
+	return run_yield(t, r, i);
+}
+
 DECODER(nanosleep)
 {
+	uint32_t duration;
+
 	if (take_type(s) != T_U32)
 		return false;
 	operands(b, s, 1, 1);
-	src(b, s, 0, T_U32);
-	emit_visible(b, s, run_yield);
+	duration = src(b, s, 0, T_U32);
+	emit_visible(b, s, run_nanosleep)->a = duration;
 	return true;
 }

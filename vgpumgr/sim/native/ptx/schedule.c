@@ -28,6 +28,8 @@ bool stopped(struct worker *w)
 {
 	struct grid *g = w->grid;
 
+	if (g->launch->pass)
+		g->launch->pass(g->launch->pass_argument, 0);
 	if (g->launch->cancel && *g->launch->cancel)
 		fault(&w->threads[0], w->threads[0].pc, PTX_CANCELLED, "cancelled");
 	return g->stop;

@@ -123,6 +123,8 @@ struct worker {
 	struct thread *threads; /* whole warps of them: those beyond n_threads have exited */
 	struct warp *warps;
 	uint32_t n_threads, alive;
+	const struct insn *slept_at; /* the last nanosleep, and whose it was */
+	uint32_t slept_warp, slept_lane;
 	uint32_t grid_arrived; /* threads, at the grid's barrier, since it was passed so often: */
 	uint64_t grid_passed;
 	bool grid_counted;     /* all of them */

@@ -102,6 +102,8 @@ static void reset_live(struct sim *sim, int slot, uint32_t gpu)
 	atomic_store(&live->depth, 0);
 	atomic_store(&live->since_ns, 0);
 	atomic_store(&live->total_ns, 0);
+	atomic_store(&live->engine_ns, 0);
+	atomic_store(&live->engine_wants, 0);
 	atomic_store(&live->owner, sim_own_pid());
 }
 

@@ -28,12 +28,15 @@ struct sim_live_client {
 	_Atomic int32_t owner; /* pid */
 	_Atomic uint32_t gpu, depth;
 	_Atomic uint64_t since_ns, total_ns;
+	_Atomic uint64_t engine_ns;               /* device time that it has had: engine.c */
+	_Atomic uint32_t engine_wants;            /* not 0: it waits for the engine */
 };
 
 struct sim_live_gpu {
 	_Atomic uint64_t done_ns;                 /* busy time of ended brackets, dead clients' included */
 	_Atomic uint64_t window_ns, window_busy_ns; /* start of the sampling window and busy time then */
 	_Atomic uint32_t percent;                 /* of the last full window */
+	_Atomic uint32_t engine;                  /* a futex: 0, or the slot of the client that has the engine, and 1 */
 };
 
 /* A fault that is set; `state` is 0 (free), 1 (being written) or 2. */
@@ -44,6 +47,7 @@ struct sim_live_fault {
 };
 
 struct sim_live {
+	_Atomic uint32_t clock; /* not 0: kernels take device time */
 	struct sim_live_client clients[SIM_MAX_CLIENTS];
 	struct sim_live_gpu gpus[SIM_MAX_GPUS];
 	struct sim_live_fault faults[SIM_MAX_FAULTS];

@@ -14,6 +14,8 @@
  *	vgpu_type                begins a type of vGPU
  *	vgpu_type.FIELD VALUE    of the last type
  *
+ * `clock` gives the machine's GPUs a clock, which no later call takes away.
+ * `device-time` prints for each client on a machine with a clock its process, its GPU and the nanoseconds that it had the engine.
  * `show` prints the same lines, and live instances and clients after them. `fault` sets a fault (struct sim_fault) for
  * one of the calls read, mode.set, gi.create, gi.destroy, ci.create, ci.destroy; `clear` takes all faults away. `event`
  * is one that NVML's event sets hear of: `xid` with its number, `ecc-single` or `ecc-double` with how many errors there
@@ -29,6 +31,8 @@
 
 static const char usage[] = "usage: vgpumgr-simstate create DIR < LINES\n"
 			    "       vgpumgr-simstate show DIR\n"
+			    "       vgpumgr-simstate clock DIR\n"
+			    "       vgpumgr-simstate device-time DIR\n"
 			    "       vgpumgr-simstate set DIR GPU FIELD VALUE\n"
 			    "       vgpumgr-simstate fault DIR CALL NTH TIMES CODE DELAY_MS [GPU [after]]\n"
 			    "       vgpumgr-simstate clear DIR\n"
@@ -377,6 +381,24 @@ static int boot(struct sim *sim)
 	return sim_commit(sim);
 }
 
+static int show_device_time(const char *dir)
+{
+	const struct sim_machine *m;
+	struct sim *sim;
+	int err = sim_open(dir, &sim);
+
+	if (err)
+		return fail(dir, err);
+	m = sim_read(sim);
+	for (int i = 0; m && i < SIM_MAX_CLIENTS; i++)
+		if (m->clients[i].used)
+			printf("%d %u %" PRIu64 "\n", (int)m->clients[i].pid, m->clients[i].gpu, sim_engine_time(sim, i));
+	if (m)
+		sim_end(sim);
+	sim_close(sim);
+	return 0;
+}
+
 static int clear(struct sim *sim)
 {
 	sim_faults_clear(sim);
@@ -394,6 +416,8 @@ static int change(int argc, char **argv)
 		err = set_fault(sim, argc - 3, argv + 3);
 	else if (!strcmp(argv[1], "event"))
 		err = add_event(sim, argc - 3, argv + 3);
+	else if (!strcmp(argv[1], "clock"))
+		sim_clock_start(sim);
 	else
 		err = !strcmp(argv[1], "boot") ? boot(sim) : clear(sim);
 	sim_close(sim);
@@ -406,12 +430,14 @@ int main(int argc, char **argv)
 		return change(argc, argv);
 	if (argc >= 6 && argc <= 8 && !strcmp(argv[1], "event"))
 		return change(argc, argv);
-	if (argc == 3 && (!strcmp(argv[1], "boot") || !strcmp(argv[1], "clear")))
+	if (argc == 3 && (!strcmp(argv[1], "boot") || !strcmp(argv[1], "clock") || !strcmp(argv[1], "clear")))
 		return change(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "create"))
 		return create(argv[2]);
 	if (argc == 3 && !strcmp(argv[1], "show"))
 		return show(argv[2]);
+	if (argc == 3 && !strcmp(argv[1], "device-time"))
+		return show_device_time(argv[2]);
 	if (argc == 6 && !strcmp(argv[1], "set"))
 		return set(argv + 2);
 	fputs(usage, stderr);

@@ -3046,27 +3046,27 @@ const struct wk_operation *wk_operation(uint32_t op)
 		return &it;
 	}
 	case VG_OP_cuMemsetD8Async: {
-		static const struct wk_operation it = { "cuMemsetD8Async", handle_cuMemsetD8Async, WK_QUIET | WK_IN_CONTEXT };
+		static const struct wk_operation it = { "cuMemsetD8Async", handle_cuMemsetD8Async, WK_QUIET | WK_IN_CONTEXT | WK_WORK };
 		return &it;
 	}
 	case VG_OP_cuMemsetD16Async: {
-		static const struct wk_operation it = { "cuMemsetD16Async", handle_cuMemsetD16Async, WK_QUIET | WK_IN_CONTEXT };
+		static const struct wk_operation it = { "cuMemsetD16Async", handle_cuMemsetD16Async, WK_QUIET | WK_IN_CONTEXT | WK_WORK };
 		return &it;
 	}
 	case VG_OP_cuMemsetD32Async: {
-		static const struct wk_operation it = { "cuMemsetD32Async", handle_cuMemsetD32Async, WK_QUIET | WK_IN_CONTEXT };
+		static const struct wk_operation it = { "cuMemsetD32Async", handle_cuMemsetD32Async, WK_QUIET | WK_IN_CONTEXT | WK_WORK };
 		return &it;
 	}
 	case VG_OP_cuMemsetD2D8Async: {
-		static const struct wk_operation it = { "cuMemsetD2D8Async", handle_cuMemsetD2D8Async, WK_QUIET | WK_IN_CONTEXT };
+		static const struct wk_operation it = { "cuMemsetD2D8Async", handle_cuMemsetD2D8Async, WK_QUIET | WK_IN_CONTEXT | WK_WORK };
 		return &it;
 	}
 	case VG_OP_cuMemsetD2D16Async: {
-		static const struct wk_operation it = { "cuMemsetD2D16Async", handle_cuMemsetD2D16Async, WK_QUIET | WK_IN_CONTEXT };
+		static const struct wk_operation it = { "cuMemsetD2D16Async", handle_cuMemsetD2D16Async, WK_QUIET | WK_IN_CONTEXT | WK_WORK };
 		return &it;
 	}
 	case VG_OP_cuMemsetD2D32Async: {
-		static const struct wk_operation it = { "cuMemsetD2D32Async", handle_cuMemsetD2D32Async, WK_QUIET | WK_IN_CONTEXT };
+		static const struct wk_operation it = { "cuMemsetD2D32Async", handle_cuMemsetD2D32Async, WK_QUIET | WK_IN_CONTEXT | WK_WORK };
 		return &it;
 	}
 	case VG_OP_pool_default: {
@@ -3158,7 +3158,7 @@ const struct wk_operation *wk_operation(uint32_t op)
 		return &it;
 	}
 	case VG_OP_copy_device: {
-		static const struct wk_operation it = { "copy_device", handle_copy_device, WK_QUIET | WK_IN_CONTEXT };
+		static const struct wk_operation it = { "copy_device", handle_copy_device, WK_QUIET | WK_IN_CONTEXT | WK_WORK };
 		return &it;
 	}
 	case VG_OP_copy_to_device_2d: {
@@ -3170,7 +3170,7 @@ const struct wk_operation *wk_operation(uint32_t op)
 		return &it;
 	}
 	case VG_OP_copy_device_2d: {
-		static const struct wk_operation it = { "copy_device_2d", handle_copy_device_2d, WK_QUIET | WK_IN_CONTEXT };
+		static const struct wk_operation it = { "copy_device_2d", handle_copy_device_2d, WK_QUIET | WK_IN_CONTEXT | WK_WORK };
 		return &it;
 	}
 	case VG_OP_copy_to_array: {
@@ -3182,11 +3182,11 @@ const struct wk_operation *wk_operation(uint32_t op)
 		return &it;
 	}
 	case VG_OP_copy_array_device: {
-		static const struct wk_operation it = { "copy_array_device", handle_copy_array_device, WK_QUIET | WK_IN_CONTEXT };
+		static const struct wk_operation it = { "copy_array_device", handle_copy_array_device, WK_QUIET | WK_IN_CONTEXT | WK_WORK };
 		return &it;
 	}
 	case VG_OP_copy_arrays: {
-		static const struct wk_operation it = { "copy_arrays", handle_copy_arrays, WK_QUIET | WK_IN_CONTEXT };
+		static const struct wk_operation it = { "copy_arrays", handle_copy_arrays, WK_QUIET | WK_IN_CONTEXT | WK_WORK };
 		return &it;
 	}
 	case VG_OP_cuStreamCreateWithPriority: {
@@ -3270,7 +3270,7 @@ const struct wk_operation *wk_operation(uint32_t op)
 		return &it;
 	}
 	case VG_OP_launch: {
-		static const struct wk_operation it = { "launch", handle_launch, WK_QUIET | WK_IN_CONTEXT };
+		static const struct wk_operation it = { "launch", handle_launch, WK_QUIET | WK_IN_CONTEXT | WK_WORK };
 		return &it;
 	}
 	case VG_OP_cuFuncSetAttribute: {
@@ -3294,11 +3294,11 @@ const struct wk_operation *wk_operation(uint32_t op)
 		return &it;
 	}
 	case VG_OP_launch_large: {
-		static const struct wk_operation it = { "launch_large", handle_launch_large, WK_QUIET | WK_IN_CONTEXT | WK_BULK_IN };
+		static const struct wk_operation it = { "launch_large", handle_launch_large, WK_QUIET | WK_IN_CONTEXT | WK_BULK_IN | WK_WORK };
 		return &it;
 	}
 	case VG_OP_launch_clusters: {
-		static const struct wk_operation it = { "launch_clusters", handle_launch_clusters, WK_QUIET | WK_IN_CONTEXT };
+		static const struct wk_operation it = { "launch_clusters", handle_launch_clusters, WK_QUIET | WK_IN_CONTEXT | WK_WORK };
 		return &it;
 	}
 	case VG_OP_occupancy_clusters: {
@@ -3394,7 +3394,7 @@ const struct wk_operation *wk_operation(uint32_t op)
 		return &it;
 	}
 	case VG_OP_graph_launch: {
-		static const struct wk_operation it = { "graph_launch", handle_graph_launch, WK_QUIET | WK_IN_CONTEXT };
+		static const struct wk_operation it = { "graph_launch", handle_graph_launch, WK_QUIET | WK_IN_CONTEXT | WK_WORK };
 		return &it;
 	}
 	case VG_OP_graph_enable: {

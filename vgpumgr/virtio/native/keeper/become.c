@@ -84,9 +84,9 @@ static void redirect(const struct keeper *keeper)
 
 _Noreturn void keeper_become_worker(struct keeper *keeper, const int *fds, uint32_t epoch, pid_t parent, int sync)
 {
-	const bool confined = keeper->options.sandbox.on;
+	const bool confined = keeper->options.sandbox.on, share = fds[LAUNCH_PAGE] >= 0;
 	char channel[128], serial[512], error[256];
-	char *argv[KEEPER_ARGS + 5];
+	char *argv[KEEPER_ARGS + 6];
 	unsigned count = 0;
 	bool profile;
 	sigset_t none;
@@ -103,6 +103,8 @@ _Noreturn void keeper_become_worker(struct keeper *keeper, const int *fds, uint3
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	redirect(keeper);
+	if (share) /* its sessions notice the end of a turn's work without delay; the filter would not let them ask for that */
+		prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
 	enter_cgroups(&keeper->options, fds[LAUNCH_CONTROL]);
 	profile = sandbox_has_profile();
 	if (confined)
@@ -120,6 +122,8 @@ _Noreturn void keeper_become_worker(struct keeper *keeper, const int *fds, uint3
 			 confined ? VG_SERIAL_OF_KEEPER : keeper->options.serial);
 		argv[count++] = serial;
 	}
+	if (share)
+		argv[count++] = (char *)VG_OPTION_SHARE "page:7,bell:8";
 	if (confined)
 		argv[count++] = (char *)filter_option[keeper->options.sandbox.filter];
 	argv[count] = NULL;

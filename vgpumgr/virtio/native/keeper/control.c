@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control socket: a line of JSON each way. {"command": "status" | "stop" | "restart" | "set-size", "size": N} */
+/*
+ * The control socket: a line of JSON each way. {"command": "status" | "stop" | "restart" | "set-size" | "share" | "limit",
+ * ...};
+ * set-size has "size" and limit "device-memory", in bytes; share has "compute", in percent.
+ */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -54,6 +58,29 @@ static void set_size(struct keeper *keeper, const char *line, FILE *out)
 		keeper_write_status(keeper, out);
 }
 
+/* The answer is the status, whose "change" says later how it ended: the worker decides. */
+static void change_memory(struct keeper *keeper, const char *line, FILE *out)
+{
+	const char *value = find_value(line, "device-memory");
+	uint64_t bytes = value ? strtoull(value, NULL, 10) : 0;
+
+	if (!bytes || bytes > INT64_MAX)
+		return reply_error(out, "device-memory must be a number of bytes");
+	keeper_change_memory(keeper, bytes);
+	keeper_write_status(keeper, out);
+}
+
+static void set_compute(struct keeper *keeper, const char *line, FILE *out)
+{
+	const char *value = find_value(line, "compute");
+	int error = keeper_set_compute(keeper, value ? strtoull(value, NULL, 10) : 0);
+
+	if (error)
+		reply_error(out, error == -ENOENT ? "this channel has no share of the GPU's time" : "compute must be from 1 to 100 percent");
+	else
+		keeper_write_status(keeper, out);
+}
+
 static void obey(struct keeper *keeper, const char *line, FILE *out)
 {
 	const char *command = find_value(line, "command");
@@ -69,8 +96,12 @@ static void obey(struct keeper *keeper, const char *line, FILE *out)
 		fputs("{\"ok\": true}\n", out);
 	} else if (is_command(command, "set-size")) {
 		set_size(keeper, line, out);
+	} else if (is_command(command, "share")) {
+		set_compute(keeper, line, out);
+	} else if (is_command(command, "limit")) {
+		change_memory(keeper, line, out);
 	} else {
-		reply_error(out, "unknown command: status, stop, restart and set-size are known");
+		reply_error(out, "unknown command: status, stop, restart, set-size, share and limit are known");
 	}
 }
 

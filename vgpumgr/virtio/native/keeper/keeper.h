@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "../transport/share.h"
 #include "../transport/stats.h"
 #include "../transport/util.h"
 #include "sandbox.h"
@@ -30,6 +31,9 @@ struct keeper_options {
 	const char *cgroup[KEEPER_CGROUPS]; /* made by who started us; the worker enters them, the launcher removes them */
 	unsigned cgroups;
 	bool tells_pids;         /* there is a socket that tells a process its number outside */
+	const char *arbiter;     /* its socket; NULL: the channel has no share of the GPU's time */
+	uint32_t compute;        /* percent */
+	bool fixed;              /* a hard cap */
 	struct sandbox sandbox;
 };
 
@@ -54,10 +58,29 @@ struct keeper_log {
 	uint64_t left_out;
 };
 
+/* See arbiter.c. */
+struct keeper_share {
+	int socket;              /* to the arbiter; -1: there is none */
+	int page_fd, bell, arbiters_bell; /* of this worker; -1 */
+	struct vg_share_page *page;
+	const struct vg_share_account *account; /* the last that an arbiter has made; NULL */
+	uint32_t compute;
+	uint64_t retry_ms;
+};
+
 struct client {
 	int fd;
 	char line[KEEPER_LINE];
 	size_t filled;
+};
+
+/* Device memory as the workers' limit, where that is another one than their option says. See limits.c. */
+struct limit_change {
+	uint64_t bytes;          /* what every worker gets; 0: its option holds */
+	uint64_t asked;
+	unsigned number;         /* of the last change that was asked for */
+	unsigned answered;       /* the last one that is decided */
+	int error;               /* of that: 0, or errno */
 };
 
 struct keeper {
@@ -77,6 +100,8 @@ struct keeper {
 	int launcher;            /* -1: it has ended */
 	int control, pids, signals, pid_file; /* pids: see tells_pids; -1: there is none */
 	struct client client[KEEPER_CLIENTS];
+	struct limit_change limit;
+	struct keeper_share share;
 	struct keeper_log log;
 	bool stopping;
 	uint64_t started_s;
@@ -100,9 +125,28 @@ void keeper_tick_worker(struct keeper *keeper);
 /* Milliseconds until the worker needs attention; -1: never. */
 int keeper_next_tick(const struct keeper *keeper);
 
+/* limits.c: device memory, changed while workers run */
+void keeper_change_memory(struct keeper *keeper, uint64_t bytes);
+/* The worker is new, and has what its option says. */
+void keeper_repeat_limit(struct keeper *keeper);
+void keeper_hear_limit(struct keeper *keeper, const char *text);
+/* Without a worker nothing is held, so that every limit holds. */
+void keeper_decide_limit(struct keeper *keeper);
+
 /* become.c: in a child of the launcher */
-enum launch_fd { LAUNCH_MEMORY, LAUNCH_DOORBELL, LAUNCH_STATS, LAUNCH_CONTROL, LAUNCH_FDS };
+enum launch_fd { LAUNCH_MEMORY, LAUNCH_DOORBELL, LAUNCH_STATS, LAUNCH_CONTROL, LAUNCH_PAGE, LAUNCH_BELL, LAUNCH_FDS };
 _Noreturn void keeper_become_worker(struct keeper *keeper, const int *fds, uint32_t epoch, pid_t parent, int sync);
+
+/* arbiter.c: without a share they do nothing */
+int keeper_join_arbiter(struct keeper *keeper);
+/* Page and bell for a new worker. */
+int keeper_fresh_share(struct keeper *keeper);
+void keeper_watch_arbiter(struct keeper *keeper);
+void keeper_tick_arbiter(struct keeper *keeper);
+/* A connection that the launcher has made; the caller closes it. */
+void keeper_adopt_arbiter(struct keeper *keeper, int fd);
+/* -ENOENT: there is no share; -EINVAL: no percentage. */
+int keeper_set_compute(struct keeper *keeper, uint64_t compute);
 
 /* log.c: worker.log; keeper.log, which no guest can write to, is shortened when it is opened */
 int keeper_log_open(struct keeper *keeper, const char *path);

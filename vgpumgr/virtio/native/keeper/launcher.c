@@ -78,6 +78,15 @@ static void connect_serial(const struct launcher *launcher)
 	tell(launcher, LAUNCH_CONNECTED, fd < 0 ? fd : 0, fd < 0 ? NULL : &fd);
 }
 
+/* Where another one listens by now. */
+static void connect_arbiter(const struct launcher *launcher)
+{
+	const char *path = launcher->keeper->options.arbiter;
+	VG_FD int fd = path ? vg_connect_messages(path) : -ENOENT;
+
+	tell(launcher, LAUNCH_JOINED, fd < 0 ? fd : 0, fd < 0 ? NULL : &fd);
+}
+
 static void pause_a_little(void)
 {
 	struct timespec pause = { .tv_nsec = STEP_NS };
@@ -136,6 +145,8 @@ static void obey(struct launcher *launcher, const struct launch *request, int *f
 		start(launcher, request, fds);
 	else if (request->what == LAUNCH_CONNECT)
 		connect_serial(launcher);
+	else if (request->what == LAUNCH_ARBITER)
+		connect_arbiter(launcher);
 	else if (request->what == LAUNCH_FINISH)
 		finish(launcher);
 	else if (request->what == LAUNCH_SIGNAL && launcher->worker &&
@@ -179,7 +190,7 @@ static void let_go(struct keeper *keeper)
 {
 	int *const fds[] = { &keeper->memory_fd, &keeper->doorbell, &keeper->control, &keeper->ivshmem,
 			     &keeper->pids,      &keeper->signals,  &keeper->pid_file,  &keeper->log.read,
-			     &keeper->log.file };
+			     &keeper->log.file, &keeper->share.socket };
 
 	if (keeper->memory)
 		munmap(keeper->memory, keeper->layout.size);
@@ -247,7 +258,8 @@ int launcher_ask(const struct keeper *keeper, enum launch_what what, int value)
 
 pid_t launcher_spawn(struct keeper *keeper, int control)
 {
-	const int fds[LAUNCH_FDS] = { keeper->memory_fd, keeper->doorbell, keeper->stats_fd, control };
+	const int fds[LAUNCH_FDS] = { keeper->memory_fd, keeper->doorbell, keeper->stats_fd, control,
+				      keeper->share.page_fd, keeper->share.bell };
 	struct launch message = { .what = LAUNCH_START, .epoch = keeper->epoch };
 	int given[LAUNCH_FDS], fd, error;
 	unsigned count = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The launcher: the one process of a channel that keeps root's rights. It starts and ends workers and connects to the
- * serial socket of QEMU, at the keeper's request, and reads nothing but requests of fixed size. The keeper, which speaks
+ * serial socket of QEMU and to the GPU's arbiter, at the keeper's request, and reads nothing but requests of fixed size. The keeper, which speaks
  * with QEMU, the worker and the control socket's clients, gives its rights away. Each ends with the other.
  */
 #ifndef VG_LAUNCHER_H
@@ -13,11 +13,13 @@ enum launch_what {
 	LAUNCH_START = 1, /* to the launcher: epoch; descriptors of `enum launch_fd`, as `fds` says */
 	LAUNCH_SIGNAL,    /* value: SIGTERM or SIGKILL, to the worker */
 	LAUNCH_CONNECT,   /* to the serial socket */
+	LAUNCH_ARBITER,   /* to connect to the GPU's arbiter */
 	LAUNCH_FINISH,    /* in order: the sockets' names are removed, too */
 	LAUNCH_STARTED,   /* to the keeper: value: the worker's pid, or negative errno */
 	LAUNCH_UNMAPPED,  /* value: negative errno: its user namespace has no map; it ends by itself */
 	LAUNCH_ENDED,     /* value: as waitpid() has it */
 	LAUNCH_CONNECTED, /* with the connection, or value: negative errno */
+	LAUNCH_JOINED,    /* the same of the arbiter's */
 };
 
 struct launch {

@@ -19,7 +19,8 @@ static const char usage[] =
 	"usage: vgpumgr-keeper --dir DIR --worker PATH [--shm-size 64M] [--serial PATH] [--socket-owner UID:GID]\n"
 	"                      [--socket-mode 0660] [--env NAME=VALUE]... [--detach]\n"
 	"                      [--sandbox UID:GID [--filter enforce|log|off] [--read PATH]... [--write PATH]...\n"
-	"                       [--device PATH]...] [--cgroup PATH]... [-- WORKER-ARGUMENT...]\n"
+	"                       [--device PATH]...] [--cgroup PATH]...\n"
+	"                      [--compute PERCENT --compute-policy fixed|burst --arbiter PATH] [-- WORKER-ARGUMENT...]\n"
 	"Keeps one VM's channel: memory and doorbell for QEMU at DIR/ivshmem.sock, requests at DIR/control.sock.\n";
 
 /* ---- options ---- */
@@ -86,6 +87,14 @@ static int parse_option(struct keeper_options *options, int option, char *value)
 			return -EINVAL;
 		options->cgroup[options->cgroups++] = value;
 		return 0;
+	case 'C':
+		return sscanf(value, "%u", &options->compute) == 1 && options->compute - 1 < 100 ? 0 : -EINVAL;
+	case 'P':
+		options->fixed = !strcmp(value, "fixed");
+		return options->fixed || !strcmp(value, "burst") ? 0 : -EINVAL;
+	case 'A':
+		options->arbiter = value;
+		return 0;
 	case 'D':
 		options->detach = true;
 		return 0;
@@ -101,7 +110,8 @@ static int parse(int argc, char **argv, struct keeper_options *options)
 		{ "shm-size", 1, NULL, 'm' },    { "socket-owner", 1, NULL, 'o' }, { "socket-mode", 1, NULL, 'p' },
 		{ "env", 1, NULL, 'e' },         { "detach", 0, NULL, 'D' },      { "sandbox", 1, NULL, 'S' },
 		{ "filter", 1, NULL, 'f' },      { "read", 1, NULL, 'r' },        { "write", 1, NULL, 'W' },
-		{ "device", 1, NULL, 'v' },      { "cgroup", 1, NULL, 'c' },      { 0 },
+		{ "device", 1, NULL, 'v' },      { "cgroup", 1, NULL, 'c' },      { "compute", 1, NULL, 'C' },
+		{ "compute-policy", 1, NULL, 'P' }, { "arbiter", 1, NULL, 'A' },  { 0 },
 	};
 	struct vg_layout layout;
 	int option;
@@ -115,6 +125,10 @@ static int parse(int argc, char **argv, struct keeper_options *options)
 	}
 	for (; optind < argc && options->worker_arg_count < KEEPER_ARGS; optind++)
 		options->worker_args[options->worker_arg_count++] = argv[optind];
+	if (!options->arbiter != !options->compute) {
+		fprintf(stderr, "keeper: --compute and --arbiter belong together\n%s", usage);
+		return -EINVAL;
+	}
 	if (!options->dir || !options->worker || optind < argc || vg_layout(options->shm_size, &layout)) {
 		fprintf(stderr, "keeper: --dir and --worker are needed, sizes are powers of two from 1M to 1G\n%s", usage);
 		return -EINVAL;
@@ -226,6 +240,7 @@ static int begin(struct keeper *keeper)
 
 	keeper->pids = keeper->memory_fd = keeper->doorbell = keeper->stats_fd = keeper->qemu = keeper->worker.control = -1;
 	keeper->launcher = keeper->log.file = keeper->log.read = keeper->log.write = -1;
+	keeper->share = (struct keeper_share){ .socket = -1, .page_fd = -1, .bell = -1, .arbiters_bell = -1 };
 	for (unsigned i = 0; i < KEEPER_CLIENTS; i++)
 		keeper->client[i].fd = -1;
 	keeper->started_s = (uint64_t)time(NULL);
@@ -243,6 +258,8 @@ static int begin(struct keeper *keeper)
 		error = open_signals(keeper);
 	if (!error)
 		error = open_sockets(keeper);
+	if (!error)
+		error = keeper_join_arbiter(keeper);
 	if (!error && keeper_make_memory(keeper))
 		error = fail("make memory in", keeper->options.dir);
 	return error;
@@ -268,7 +285,7 @@ static void take_signals(struct keeper *keeper)
 
 static void loop(struct keeper *keeper)
 {
-	enum { SIGNALS, QEMU, IVSHMEM, CONTROL, WORKER, PIDS, LAUNCHER, LOG, CLIENTS, ALL = CLIENTS + KEEPER_CLIENTS };
+	enum { SIGNALS, QEMU, IVSHMEM, CONTROL, WORKER, PIDS, LAUNCHER, LOG, ARBITER, CLIENTS, ALL = CLIENTS + KEEPER_CLIENTS };
 
 	while (!keeper->stopping || keeper->worker.pid) {
 		const int log_wait = keeper_log_wait(keeper), tick = keeper_next_tick(keeper);
@@ -276,7 +293,7 @@ static void loop(struct keeper *keeper)
 			[SIGNALS] = { keeper->signals, POLLIN, 0 },        [QEMU] = { keeper->qemu, POLLIN, 0 },
 			[IVSHMEM] = { keeper->ivshmem, POLLIN, 0 },        [CONTROL] = { keeper->control, POLLIN, 0 },
 			[WORKER] = { keeper->worker.control, POLLIN, 0 },  [PIDS] = { keeper->pids, POLLIN, 0 },
-			[LAUNCHER] = { keeper->launcher, POLLIN, 0 },
+			[LAUNCHER] = { keeper->launcher, POLLIN, 0 },      [ARBITER] = { keeper->share.socket, POLLIN, 0 },
 			[LOG] = { log_wait < 0 ? keeper->log.read : -1, POLLIN, 0 },
 		};
 
@@ -293,6 +310,8 @@ static void loop(struct keeper *keeper)
 			vg_close_fd(&keeper->worker.control);
 		if (wait[LAUNCHER].revents)
 			keeper_read_launcher(keeper);
+		if (wait[ARBITER].revents && wait[ARBITER].fd == keeper->share.socket)
+			keeper_watch_arbiter(keeper);
 		if (wait[SIGNALS].revents)
 			take_signals(keeper);
 		for (unsigned i = 0; i < KEEPER_CLIENTS; i++)
@@ -307,6 +326,7 @@ static void loop(struct keeper *keeper)
 		if (keeper->stopping)
 			keeper_stop_worker(keeper);
 		keeper_tick_worker(keeper);
+		keeper_tick_arbiter(keeper);
 	}
 }
 

@@ -47,7 +47,7 @@ static void spawn(struct keeper *keeper)
 	pid_t pid;
 
 	keeper->epoch++;
-	if (fresh_stats(keeper) || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
+	if (fresh_stats(keeper) || keeper_fresh_share(keeper) || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
 		snprintf(worker->message, sizeof(worker->message), "cannot start a worker: %s", strerror(errno));
 		return;
 	}
@@ -69,6 +69,7 @@ static void spawn(struct keeper *keeper)
 	worker->unwanted = false;
 	worker->state = WORKER_STARTING;
 	worker->message[0] = '\0';
+	keeper_repeat_limit(keeper);
 }
 
 void keeper_start_worker(struct keeper *keeper)
@@ -145,6 +146,7 @@ static void bury(struct keeper *keeper, int status)
 	keeper_read_worker(keeper); /* its last words */
 	worker->pid = 0;
 	vg_close_fd(&worker->control);
+	keeper_decide_limit(keeper);
 	keeper_log_read(keeper);
 	describe_exit(worker, status);
 	if (worker->unwanted) {
@@ -168,6 +170,9 @@ void keeper_read_worker(struct keeper *keeper)
 			worker->state = WORKER_READY;
 		if (note.what == VG_WORKER_SERIAL)
 			launcher_ask(keeper, LAUNCH_CONNECT, 0);
+		note.text[sizeof(note.text) - 1] = '\0';
+		if (note.what == VG_WORKER_LIMIT)
+			keeper_hear_limit(keeper, note.text);
 		if (note.what == VG_WORKER_FAILED)
 			vg_clean_text(worker->message, sizeof(worker->message), note.text, sizeof(note.text));
 	}
@@ -192,6 +197,8 @@ void keeper_read_launcher(struct keeper *keeper)
 			bury(keeper, message.value);
 		else if (message.what == LAUNCH_CONNECTED)
 			hand_over_serial(keeper, fd);
+		else if (message.what == LAUNCH_JOINED)
+			keeper_adopt_arbiter(keeper, fd);
 		else if (message.what == LAUNCH_UNMAPPED && !worker->message[0]) /* what the worker says then is less */
 			snprintf(worker->message, sizeof(worker->message), "sandbox: cannot map its user: %s",
 				 strerror(-message.value));
@@ -230,6 +237,10 @@ int keeper_next_tick(const struct keeper *keeper)
 	else if (!worker->pid && worker->state != WORKER_NONE)
 		at = worker->retry_ms;
 	else
+		at = UINT64_MAX;
+	if (keeper->options.arbiter && keeper->share.socket < 0 && keeper->share.retry_ms < at)
+		at = keeper->share.retry_ms;
+	if (at == UINT64_MAX)
 		return -1;
 	return at <= now ? 0 : (int)(at - now) + 1;
 }

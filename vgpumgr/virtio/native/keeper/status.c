@@ -260,6 +260,30 @@ static void write_limits(const struct vg_stats *stats, FILE *out)
 	fputc(']', out);
 }
 
+static void write_change(const struct limit_change *limit, FILE *out)
+{
+	fprintf(out, ", \"change\": {\"number\": %u, \"answered\": %u, \"error\": %d}", limit->number, limit->answered,
+		limit->error);
+}
+
+static void write_share(const struct keeper *keeper, FILE *out)
+{
+	static const struct vg_share_account nothing;
+	const struct vg_share_account *account = keeper->share.account ? keeper->share.account : &nothing;
+
+	fputs(", \"share\": ", out);
+	if (!keeper->options.arbiter) {
+		fputs("null", out);
+		return;
+	}
+	fprintf(out, "{\"compute\": %u, \"policy\": \"%s\"", keeper->share.compute, keeper->options.fixed ? "fixed" : "burst");
+	number(out, "used_ns", vg_load64(&account->used_ns));
+	number(out, "throttled_ns", vg_load64(&account->throttled_ns));
+	number(out, "turns", vg_load64(&account->turns));
+	number(out, "overdue_ns", vg_load64(&account->overdue_ns));
+	fprintf(out, ", \"kept\": %s}", keeper->share.socket < 0 ? "false" : "true");
+}
+
 void keeper_write_status(const struct keeper *keeper, FILE *out)
 {
 	static const struct vg_stats nothing;
@@ -282,5 +306,7 @@ void keeper_write_status(const struct keeper *keeper, FILE *out)
 	write_lanes(keeper, stats, out);
 	write_sessions(keeper, stats, out);
 	write_limits(stats, out);
+	write_change(&keeper->limit, out);
+	write_share(keeper, out);
 	fputs("}\n", out);
 }

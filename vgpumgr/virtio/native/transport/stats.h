@@ -144,6 +144,8 @@ enum vg_keeper_message {
 	VG_KEEPER_STOP = 3,
 	VG_WORKER_SERIAL = 4, /* asks for a connection to the serial stream */
 	VG_KEEPER_SERIAL = 5, /* the answer, with the descriptor; none where nobody listens */
+	VG_KEEPER_LIMIT = 6,  /* "NUMBER BYTES": another limit of device memory */
+	VG_WORKER_LIMIT = 7,  /* the answer: "NUMBER ERROR"; 0: it holds, as errno has them else */
 };
 
 struct vg_note {

@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <time.h>
 
-enum { FDS_MAX = 4 };
+enum { FDS_MAX = 6 };
 
 int vg_send_all(int fd, const void *data, size_t length)
 {
@@ -131,11 +131,11 @@ static int unix_address(const char *path, struct sockaddr_un *address)
 	return 0;
 }
 
-static int connect_with(const char *path, int flags)
+static int connect_with(const char *path, int type)
 {
 	struct sockaddr_un address;
 	int error = unix_address(path, &address);
-	VG_FD int fd = error ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
+	VG_FD int fd = error ? -1 : socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
 
 	if (error)
 		return error;
@@ -148,16 +148,21 @@ static int connect_with(const char *path, int flags)
 
 int vg_connect(const char *path)
 {
-	return connect_with(path, 0);
+	return connect_with(path, SOCK_STREAM);
 }
 
 int vg_connect_now(const char *path)
 {
-	int fd = connect_with(path, SOCK_NONBLOCK);
+	int fd = connect_with(path, SOCK_STREAM | SOCK_NONBLOCK);
 
 	if (fd >= 0)
 		fcntl(fd, F_SETFL, 0);
 	return fd;
+}
+
+int vg_connect_messages(const char *path)
+{
+	return connect_with(path, SOCK_SEQPACKET);
 }
 
 int vg_listen(const char *path, unsigned mode)

@@ -27,6 +27,8 @@ int vg_recv_fds(int fd, void *data, size_t length, int *fds, unsigned count);
 int vg_connect(const char *path);
 /* The same, for one who waits for nobody: -EAGAIN where the listener is busy. */
 int vg_connect_now(const char *path);
+/* A socket that keeps message boundaries. */
+int vg_connect_messages(const char *path);
 int vg_listen(const char *path, unsigned mode);
 uint64_t vg_now_ms(void);
 /* Copies text that an enemy wrote: terminated, printable ASCII only. */

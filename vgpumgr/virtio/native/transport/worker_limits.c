@@ -34,7 +34,7 @@ static const char *const names[VG_LIMITS] = {
 };
 
 /* Without a server, as in tests of the calls, the table is this process's own. */
-static struct vg_limit_table own_table;
+static struct vg_limit_table own_table = { .device_memory = VG_UNLIMITED };
 static struct vg_limit_table *table = &own_table;
 static struct vg_limit_row *row = &own_table.row[0];
 static uint64_t most[VG_LIMITS] = { [0 ... VG_LIMITS - 1] = VG_UNLIMITED };
@@ -83,6 +83,7 @@ int vg_limits_read(int argc, char **argv)
 			return -EINVAL;
 	if (!most[VG_LIMIT_CALLS] || !most[VG_LIMIT_BYTES] || !most[VG_LIMIT_JIT])
 		return -EINVAL; /* nothing would ever have its turn */
+	atomic_store(&table->device_memory, most[VG_LIMIT_DEVICE_MEMORY]);
 	vg_rated = most[VG_LIMIT_CALLS] != VG_UNLIMITED || most[VG_LIMIT_BYTES] != VG_UNLIMITED;
 	step[VG_LIMIT_CALLS] = choose_step(VG_LIMIT_CALLS, STEP_CALLS);
 	step[VG_LIMIT_BYTES] = choose_step(VG_LIMIT_BYTES, STEP_BYTES);
@@ -91,7 +92,7 @@ int vg_limits_read(int argc, char **argv)
 
 uint64_t vg_limit(enum vg_limit what)
 {
-	return most[what];
+	return what == VG_LIMIT_DEVICE_MEMORY ? atomic_load(&table->device_memory) : most[what];
 }
 
 /* ---- the table */
@@ -116,8 +117,10 @@ int vg_limits_make(void)
 		error = -errno;
 	if (!error)
 		error = map(fd);
-	if (!error)
+	if (!error) {
+		atomic_store(&table->device_memory, most[VG_LIMIT_DEVICE_MEMORY]);
 		return fd;
+	}
 	close(fd);
 	return error;
 }
@@ -167,7 +170,7 @@ static bool fits(enum vg_limit what, uint64_t *held)
 		*held = sum(*held, has);
 		all = sum(all, sum(asked, has));
 	}
-	return all <= most[what];
+	return all <= vg_limit(what);
 }
 
 /*
@@ -189,11 +192,11 @@ bool vg_charge_quietly(enum vg_limit what, uint64_t amount)
 {
 	uint64_t held;
 
-	if (most[what] == VG_UNLIMITED) {
+	if (vg_limit(what) == VG_UNLIMITED) {
 		atomic_fetch_add(&row->held[what], amount);
 		return true;
 	}
-	for (unsigned round = 0; amount <= most[what] && round < ROUNDS; round++) {
+	for (unsigned round = 0; amount <= vg_limit(what) && round < ROUNDS; round++) {
 		bool granted;
 
 		atomic_fetch_add(&row->asked[what], amount);
@@ -203,7 +206,7 @@ bool vg_charge_quietly(enum vg_limit what, uint64_t amount)
 		atomic_fetch_sub(&row->asked[what], amount);
 		if (granted)
 			return true;
-		if (sum(held, amount) > most[what])
+		if (sum(held, amount) > vg_limit(what))
 			return false;
 		give_way(round);
 	}
@@ -283,6 +286,39 @@ void vg_rate_end(void)
 }
 
 /* ---- the server's */
+
+/*
+ * The new limit stands before what is held is read, and a charge says what it asks for before it reads the limit: a charge
+ * that is decided meanwhile sees the new limit, or is seen.
+ */
+static bool shrink_to(uint64_t bytes)
+{
+	uint64_t held;
+
+	atomic_store(&table->device_memory, bytes);
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		if (fits(VG_LIMIT_DEVICE_MEMORY, &held))
+			return true;
+		if (held > bytes)
+			return false;
+		give_way(round);
+	}
+	return false;
+}
+
+int vg_limits_change_memory(uint64_t bytes)
+{
+	uint64_t before = most[VG_LIMIT_DEVICE_MEMORY];
+
+	if (before == VG_UNLIMITED || !bytes || bytes > INT64_MAX)
+		return -EINVAL;
+	if (!shrink_to(bytes)) {
+		atomic_store(&table->device_memory, before);
+		return -EBUSY;
+	}
+	most[VG_LIMIT_DEVICE_MEMORY] = bytes;
+	return 0;
+}
 
 void vg_limits_drop(uint32_t number)
 {

@@ -27,6 +27,7 @@ struct vg_limit_row {
 enum { VG_LIMIT_ROWS = VG_LANE_TABLE + VG_STUCK_MAX };
 
 struct vg_limit_table {
+	vg_word64 device_memory;        /* this limit changes while sessions run; the server knows it by itself */
 	vg_word64 due_ns[VG_LIMITS];    /* of a rate: when all that has been taken of it is paid */
 	vg_word64 waited_ns[VG_LIMITS]; /* of a rate: for so long calls have been held up */
 	vg_word64 refused[VG_LIMITS];
@@ -60,6 +61,11 @@ void vg_rate_end(void);
 /* The server: a session has ended, so its row is cleared; one does not end, so its row moves and the lane's is free. */
 void vg_limits_drop(uint32_t row);
 void vg_limits_move(uint32_t lane, uint32_t row);
+/*
+ * Another limit for device memory, at once for all sessions. -EBUSY: more is held, and nothing has changed; -EINVAL: there
+ * was none, or it cannot be one.
+ */
+int vg_limits_change_memory(uint64_t bytes);
 /* Copies limits and use to the page that the keeper reads. */
 void vg_limits_publish(struct vg_stats *stats);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server: doorbell, lane 0, the serial stream, the keeper, and sessions that come and go. */
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include "util.h"
 #include "worker.h"
 #include "worker_limits.h"
+#include "worker_share.h"
 
 enum {
 	TICK_MS = 100,            /* heartbeat, serial retries, a doorbell that was lost */
@@ -62,7 +64,8 @@ static int read_options(int argc, char **argv, struct vg_inherited *in)
 static char **session_arguments(int argc, char **argv, const struct vg_inherited *in)
 {
 	static char option[80];
-	char **words = calloc((size_t)argc + 2, sizeof(*words));
+	int page, bell;
+	char **words = calloc((size_t)argc + 3, sizeof(*words));
 	int count = 0;
 
 	if (!words)
@@ -73,7 +76,9 @@ static char **session_arguments(int argc, char **argv, const struct vg_inherited
 			words[count++] = argv[i];
 	snprintf(option, sizeof(option), VG_OPTION_SESSION "memory:%d,stats:4,socket:5,watch:7,limits:8",
 		 in->memory < 0 ? -1 : 3);
-	words[count] = option;
+	words[count++] = option;
+	if (vg_share_fds(&page, &bell))
+		words[count] = VG_OPTION_SESSION_SHARE "page:9,bell:10";
 	return words;
 }
 
@@ -234,6 +239,31 @@ static void ring_doorbells(struct vg_server *server)
 		nanosleep(&pause, NULL);
 }
 
+/* Now and then: it reads all of the table. */
+static void publish_limits(struct vg_server *server)
+{
+	uint64_t now = vg_now_ms();
+
+	if (now < server->limits_ms)
+		return;
+	server->limits_ms = now + TICK_MS / 2;
+	vg_limits_publish(server->stats);
+}
+
+static void change_limit(struct vg_server *server, const char *text)
+{
+	unsigned number;
+	uint64_t bytes;
+	char answer[40];
+
+	if (sscanf(text, "%u %" SCNu64, &number, &bytes) != 2)
+		return;
+	snprintf(answer, sizeof(answer), "%u %d", number, -vg_limits_change_memory(bytes));
+	server->limits_ms = 0;
+	publish_limits(server);
+	note(server->keeper, VG_WORKER_LIMIT, answer);
+}
+
 static bool keeper_says_stop(struct vg_server *server)
 {
 	struct vg_note note = { 0 };
@@ -243,6 +273,9 @@ static bool keeper_says_stop(struct vg_server *server)
 		return true;
 	if (fd >= 0)
 		vg_serial_adopt(server, fd);
+	note.text[sizeof(note.text) - 1] = '\0';
+	if (note.what == VG_KEEPER_LIMIT)
+		change_limit(server, note.text);
 	return note.what == VG_KEEPER_STOP;
 }
 
@@ -297,17 +330,6 @@ static void wait_for_work(struct vg_server *server, struct pollfd *wait)
 			at->events |= POLLOUT;
 	}
 	poll_open(wait, &limit, &none);
-}
-
-/* Now and then: it reads all of the table. */
-static void publish_limits(struct vg_server *server)
-{
-	uint64_t now = vg_now_ms();
-
-	if (now < server->limits_ms)
-		return;
-	server->limits_ms = now + TICK_MS / 2;
-	vg_limits_publish(server->stats);
 }
 
 static void serve(struct vg_server *server)
@@ -408,6 +430,10 @@ int vg_worker_serve(int argc, char **argv, const struct vg_interface *interface,
 	if (error) {
 		fprintf(stderr, "worker: started without a keeper: no %s option\n", VG_OPTION_CHANNEL);
 		free(server);
+		return 1;
+	}
+	if (vg_share_open(argc, argv)) {
+		note(in.control, VG_WORKER_FAILED, "the page of the channel's share cannot be mapped");
 		return 1;
 	}
 	if (in.session) /* what is left is the kernel's to free; handlers of a driver could wait for the device */

@@ -16,6 +16,7 @@
 #include "util.h"
 #include "worker.h"
 #include "worker_limits.h"
+#include "worker_share.h"
 
 /* Spinning finds the next frame of a busy process; yielding lets others run; then the thread sleeps. */
 enum { SPINS = 300, YIELDS = 300, SLEEP_MS = 250 };
@@ -259,6 +260,7 @@ static int take_lane(struct process *process)
 	lane->health = &process->stats->health;
 	lane->watched = process->watch->thread[lane->number];
 	vg_limits_use(lane->number);
+	vg_share_use(lane->number);
 	if (lane->ring)
 		vg_lane_map(lane, process->memory, &process->layout);
 	return 0;

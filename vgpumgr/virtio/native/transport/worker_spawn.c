@@ -9,6 +9,7 @@
 
 #include "util.h"
 #include "worker.h"
+#include "worker_share.h"
 
 enum {
 	FIRST_FD = 3,
@@ -33,7 +34,7 @@ static void place_fds(const int *fds, int count)
 /* It must not outlive the server, whatever ends that. */
 static _Noreturn void become_session(struct vg_server *server, int socket, const int errors[2], pid_t parent)
 {
-	int fds[] = { server->memory_fd, server->stats_fd, socket, errors[0], server->watch_fd, server->limits_fd };
+	int fds[] = { server->memory_fd, server->stats_fd, socket, errors[0], server->watch_fd, server->limits_fd, -1, -1 };
 	sigset_t none;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -41,6 +42,7 @@ static _Noreturn void become_session(struct vg_server *server, int socket, const
 		_exit(1);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
+	vg_share_fds(&fds[6], &fds[7]);
 	dup2(errors[1], STDERR_FILENO);
 	place_fds(fds, (int)(sizeof(fds) / sizeof(fds[0])));
 	/* the file that runs here, even if another stands in its place meanwhile */

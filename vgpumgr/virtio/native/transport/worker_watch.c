@@ -10,6 +10,7 @@
 #include "util.h"
 #include "worker.h"
 #include "worker_limits.h"
+#include "worker_share.h"
 
 enum {
 	STUCK_MS = 2000,         /* from SIGKILL to the verdict that a process is stuck in the driver */
@@ -164,6 +165,7 @@ static void end_lane(struct vg_server *server, struct vg_entry *entry, int statu
 
 	session->pid = 0;
 	vg_limits_drop(entry->number);
+	vg_share_drop(entry->number);
 	if (session->socket >= 0)
 		vg_session_read(server, session, entry); /* its last words */
 	if (status && !session->killed && !session->failed)
@@ -246,6 +248,7 @@ static void give_up(struct vg_server *server, struct vg_entry *entry)
 			continue;
 		server->stuck[i] = *session;
 		vg_limits_move(entry->number, VG_LANE_TABLE + i);
+		vg_share_drop(entry->number);
 		vg_store32(&stats->stuck[i].lane, entry->number);
 		vg_store64(&stats->health.aside_s[i], now_s);
 		vg_store32(&stats->stuck[i].pid, (uint32_t)session->pid);

@@ -5,6 +5,7 @@
 
 #include "output.h"
 #include "session.h"
+#include "share.h"
 #include "vg_worker.h"
 
 static bool fits(const struct vg_call *call, const struct wk_operation *o)
@@ -19,12 +20,25 @@ static void release_all(struct wk_call *c)
 	wk_release_held(&c->context);
 }
 
+/* What puts work on the device waits for a turn. */
+static int execute(struct wk_call *c)
+{
+	int error;
+
+	if (!(c->operation->flags & WK_WORK))
+		return c->operation->handle(c, false);
+	wk_share_begin(c);
+	error = c->operation->handle(c, false);
+	wk_share_end(c);
+	return error;
+}
+
 static void run(struct wk_session *s, struct vg_lane *lane, const struct vg_call *call, const struct wk_operation *o)
 {
 	struct wk_call c = { .session = s, .lane = lane, .call = call, .operation = o };
 
 	vg_watch_begin(lane, call->op);
-	if (o->handle(&c, false) < 0) {
+	if (execute(&c) < 0) {
 		s->violation = -EPROTO;
 		if (call->wants_reply)
 			vg_answer(lane, call->sequence, CUDA_ERROR_UNKNOWN, NULL, 0, 0);
@@ -85,7 +99,7 @@ int wk_call(void *argument, struct vg_lane *lane, const struct vg_call *call)
 		return -EPROTO;
 	c.reader = !behind && may_be_quick(call->op);
 	elsewhere = behind || (o->flags & WK_BLOCKING && !c.reader) || may_wait(call->op);
-	error = o->handle(&c, elsewhere);
+	error = elsewhere ? o->handle(&c, true) : execute(&c);
 	if (!error && (elsewhere || c.unfinished)) {
 		rest = *call;
 		rest.started = c.unfinished;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "session.h"
+#include "share.h"
 #include "vg_worker.h"
 
 struct wk_gate {
@@ -14,6 +15,7 @@ struct wk_gate {
 	struct wk_gate *next_reached;
 	struct wk_session *session;
 	struct wk_object *host;     /* of a graph: what the gate stands for there */
+	struct wk_object *target;   /* held: where it holds up the device's work; NULL: nobody asks */
 	uint64_t number;
 	bool open, told;
 };
@@ -70,10 +72,14 @@ static void hold_stream(struct wk_session *s, struct wk_gate *g)
 			;
 		*last = g;
 	}
+	wk_share_reached(g->target);
 	while (!g->open && !s->stopping)
 		pthread_cond_wait(&s->opened, &s->lock);
 	unlink_gate(s, g);
 	pthread_mutex_unlock(&s->lock);
+	wk_share_resume(s, g->target);
+	if (g->target)
+		wk_release_later(g->target); /* the driver calls us: it cannot be called */
 	free(g);
 }
 
@@ -117,12 +123,14 @@ CUresult wk_do_host_gate(struct wk_call *c, const struct vg_host_gate_request *i
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	g->session = s;
 	g->number = in->gate;
+	g->target = wk_share_target(c, stream);
 	pthread_mutex_lock(&s->lock);
 	full = s->gates_count >= WK_GATES; /* graphs reach theirs without asking */
 	if (!full)
 		enter(s, g);
 	pthread_mutex_unlock(&s->lock);
 	if (full) {
+		wk_release_held(&g->target);
 		free(g);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -132,6 +140,7 @@ CUresult wk_do_host_gate(struct wk_call *c, const struct vg_host_gate_request *i
 	pthread_mutex_lock(&s->lock);
 	unlink_gate(s, g);
 	pthread_mutex_unlock(&s->lock);
+	wk_release_held(&g->target);
 	free(g);
 	return r;
 }
@@ -231,6 +240,7 @@ void wk_gates_free(struct wk_session *s)
 
 	while ((g = s->gates)) {
 		s->gates = g->next;
+		wk_release_held(&g->target);
 		free(g);
 	}
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "session.h"
+#include "share.h"
 
 static const struct {
 	uint32_t tag, cap;
@@ -47,11 +48,15 @@ struct wk_object *wk_hold_locked(struct wk_session *s, enum wk_kind kind, uint64
 CUresult wk_hold(struct wk_call *c, enum wk_kind kind, uint64_t handle, struct wk_object **object)
 {
 	*object = NULL;
-	if (!handle && kind == WK_STREAM)
-		return CUDA_SUCCESS; /* the default stream */
+	if (!handle && kind == WK_STREAM) { /* the default stream */
+		wk_share_mark(c, NULL);
+		return CUDA_SUCCESS;
+	}
 	pthread_mutex_lock(&c->session->lock);
 	*object = wk_hold_locked(c->session, kind, handle);
 	pthread_mutex_unlock(&c->session->lock);
+	if (kind == WK_STREAM && *object)
+		wk_share_mark(c, *object);
 	return *object ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 

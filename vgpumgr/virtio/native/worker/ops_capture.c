@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 
 #include "session.h"
+#include "share.h"
 #include "vg_worker.h"
 
 CUresult wk_do_capture_begin(struct wk_call *c, const struct vg_capture_begin_request *in)
@@ -15,6 +16,7 @@ CUresult wk_do_capture_begin(struct wk_call *c, const struct vg_capture_begin_re
 	if (!stream)
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	atomic_fetch_add(&c->session->captures, 1);
+	wk_share_prepare_capture();
 	r = wk_driver.cuStreamBeginCapture_v2(wk_raw(stream), CU_STREAM_CAPTURE_MODE_RELAXED);
 	if (r == CUDA_SUCCESS && !stream->capturing)
 		stream->capturing = c->session;

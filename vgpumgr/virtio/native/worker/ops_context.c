@@ -5,6 +5,7 @@
 
 #include <cuda_rules.h>
 
+#include "share.h"
 #include "transport/worker_limits.h"
 #include "vg_worker.h"
 
@@ -104,8 +105,15 @@ CUresult wk_do_context_create(struct wk_call *c, const struct vg_context_create_
 
 CUresult wk_do_context_destroy(struct wk_call *c, const struct vg_context_destroy_request *in)
 {
-	CUresult r = wk_remove(c, WK_CONTEXT, in->target);
+	struct wk_object *context;
+	CUresult r = wk_hold(c, WK_CONTEXT, in->target, &context);
 
+	if (r == CUDA_SUCCESS) {
+		wk_share_forget(c, context);
+		wk_release(context);
+		r = wk_remove(c, WK_CONTEXT, in->target);
+		wk_share_end(c);
+	}
 	return r == CUDA_SUCCESS ? r : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 

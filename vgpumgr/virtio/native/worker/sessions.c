@@ -4,6 +4,7 @@
 
 #include "output.h"
 #include "session.h"
+#include "share.h"
 
 struct wk_session *wk_session_create(struct vg_lane *lane)
 {
@@ -22,6 +23,7 @@ struct wk_session *wk_session_create(struct vg_lane *lane)
 	pthread_cond_init(&s->arrived, NULL);
 	pthread_cond_init(&s->room, NULL);
 	pthread_cond_init(&s->opened, NULL);
+	wk_share_start(s);
 	return s;
 }
 
@@ -32,6 +34,7 @@ void wk_session_destroy(struct wk_session *s)
 	wk_order_stop(s);
 	wk_helpers_stop(s);
 	wk_capture_forget(s);
+	wk_share_stop();
 	wk_remove_all(s);
 	wk_virtual_end(s);
 	wk_frees_wait();

@@ -38,6 +38,7 @@ enum {
 	WK_RUN_AFTER_ERROR = 8,
 	WK_BULK_IN = 16,
 	WK_BULK_OUT = 32,
+	WK_WORK = 64,             /* puts work on the device's engines: waits for a turn where the GPU is shared */
 };
 
 enum {
@@ -83,6 +84,12 @@ struct wk_object {
 		struct wk_session *session;   /* of a host node, of physical memory, of an array: whose it is */
 	};
 	_Atomic uint64_t threshold;   /* of a pool, as the guest has set it: see ops_pool.c */
+	/* share.c: the work that it has on the device, as a stream or as a context with its default stream */
+	_Atomic bool marked;          /* it is in the list, and will be asked after what is launched now */
+	_Atomic uint32_t held;        /* host functions that hold the stream now */
+	struct wk_object *next_queued;
+	CUevent mark;                 /* behind its work, where a capture has begun; NULL: none was made */
+	bool queued, works, has_mark; /* under the list's lock */
 	/* under the session's lock */
 	struct wk_object *owned, *next, **link; /* what is owned and in a table; the neighbours below the same owner */
 	uint32_t slot;
@@ -102,6 +109,7 @@ struct wk_call {
 	struct wk_object **spans;     /* the same, where a range is made of more mappings than one */
 	size_t spans_count;
 	size_t bulk_filled;
+	bool sharing;                 /* it may put work on the device now: see share.h */
 	bool answered;                /* or will be, by another thread */
 	bool reader;                  /* runs where calls are read: waits briefly at most */
 	bool unfinished;              /* is to be waited for elsewhere */

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tenant STEP_NS STEPS DEPTH STREAMS PAUSE_US: a guest process that computes without end. Its kernel is STEPS times a nanosleep
+ * of STEP_NS, which is device time on a simulated machine with a clock; STEPS 0: it never ends. DEPTH kernels are launched into
+ * each of STREAMS streams; then one stream after the other is waited for and gets the next, after PAUSE_US: with more than one it never
+ * lacks work. SIGTERM ends it; it prints "ready", and at the end how many kernels it has done, or the CUDA error.
+ */
+#include <cuda.h>
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { STREAMS = 64 };
+
+static const char image[] =
+	".version 8.0\n.target sm_80\n.address_size 64\n"
+	".visible .entry work(.param .u32 step, .param .u32 steps)\n{\n"
+	".reg .u32 %r<4>;\n.reg .pred %p;\n"
+	"ld.param.u32 %r1, [step];\nld.param.u32 %r2, [steps];\n"
+	"again:\nnanosleep.u32 %r1;\nsub.u32 %r2, %r2, 1;\nsetp.ne.u32 %p, %r2, 0;\n@%p bra again;\nret;\n}\n";
+
+static volatile sig_atomic_t stopping;
+
+static void stop(int number)
+{
+	(void)number;
+	stopping = 1;
+}
+
+static void *find(void *library, const char *name)
+{
+	void *symbol = dlsym(library, name);
+
+	if (!symbol) {
+		printf("no %s\n", name);
+		exit(1);
+	}
+	return symbol;
+}
+
+static void check(CUresult r, const char *what)
+{
+	if (r == CUDA_SUCCESS)
+		return;
+	printf("%s: %d\n", what, r);
+	exit(1);
+}
+
+static struct {
+	CUresult (*init)(unsigned), (*device)(CUdevice *, int), (*retain)(CUcontext *, CUdevice), (*current)(CUcontext);
+	CUresult (*load)(CUmodule *, const void *), (*function)(CUfunction *, CUmodule, const char *);
+	CUresult (*stream)(CUstream *, unsigned), (*wait)(CUstream);
+	CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);
+} cuda;
+
+static void open_library(void)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW);
+
+	if (!library) {
+		printf("%s\n", dlerror());
+		exit(1);
+	}
+	*(void **)&cuda.init = find(library, "cuInit");
+	*(void **)&cuda.device = find(library, "cuDeviceGet");
+	*(void **)&cuda.retain = find(library, "cuDevicePrimaryCtxRetain");
+	*(void **)&cuda.current = find(library, "cuCtxSetCurrent");
+	*(void **)&cuda.load = find(library, "cuModuleLoadData");
+	*(void **)&cuda.function = find(library, "cuModuleGetFunction");
+	*(void **)&cuda.stream = find(library, "cuStreamCreate");
+	*(void **)&cuda.wait = find(library, "cuStreamSynchronize");
+	*(void **)&cuda.launch = find(library, "cuLaunchKernel");
+}
+
+static unsigned depth;
+static void *arguments[2];
+
+static void launch(CUfunction function, CUstream stream)
+{
+	for (unsigned i = 0; i < depth; i++)
+		check(cuda.launch(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL), "cuLaunchKernel");
+}
+
+static CUfunction begin(unsigned streams, CUstream *stream)
+{
+	CUfunction function;
+	CUcontext context;
+	CUmodule module;
+	CUdevice device;
+
+	check(cuda.init(0), "cuInit");
+	check(cuda.device(&device, 0), "cuDeviceGet");
+	check(cuda.retain(&context, device), "cuDevicePrimaryCtxRetain");
+	check(cuda.current(context), "cuCtxSetCurrent");
+	check(cuda.load(&module, image), "cuModuleLoadData");
+	check(cuda.function(&function, module, "work"), "cuModuleGetFunction");
+	for (unsigned i = 0; i < streams; i++)
+		check(cuda.stream(&stream[i], CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+	return function;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned step = argc == 6 ? (unsigned)atoi(argv[1]) : 0, steps = step ? (unsigned)atoi(argv[2]) : 0;
+	unsigned streams = step ? (unsigned)atoi(argv[4]) : 0;
+	CUstream stream[STREAMS] = { NULL };
+	unsigned long done = 0;
+	CUfunction function;
+
+	depth = step ? (unsigned)atoi(argv[3]) : 0;
+	arguments[0] = &step;
+	arguments[1] = &steps;
+	if (!step || !depth || !streams || streams > STREAMS)
+		return 2;
+	signal(SIGTERM, stop);
+	open_library();
+	function = begin(streams, stream);
+	printf("ready\n");
+	fflush(stdout);
+	for (unsigned i = 0; i < streams; i++)
+		launch(function, stream[i]);
+	for (unsigned i = 0; !stopping; i = (i + 1) % streams) {
+		check(cuda.wait(stream[i]), "cuStreamSynchronize");
+		done += depth;
+		if (atoi(argv[5]))
+			usleep((unsigned)atoi(argv[5]));
+		launch(function, stream[i]);
+	}
+	printf("%lu\n", done);
+	fflush(stdout);
+	_exit(0);
+}

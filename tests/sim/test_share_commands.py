@@ -1,0 +1,243 @@
+"""Shares on a simulated machine, with keepers, workers and arbiters, from outside."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.run_host import MACHINE, PATIENCE_S, Host, read_line, wait_for
+
+pytestmark = pytest.mark.native
+
+MIB, GIB = 1 << 20, 1 << 30
+#: obeys a line each: "alloc BYTES", "free", "info", "end"; answers CUDA's code, or what is free and there
+PROGRAM = """
+import ctypes, sys
+cu = ctypes.CDLL("libcuda.so.1")
+def ok(code):
+    if code:
+        sys.exit(f"CUDA error {code}")
+context, size = ctypes.c_void_p(), ctypes.c_size_t()
+ok(cu.cuInit(0))
+ok(cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
+ok(cu.cuCtxSetCurrent(context))
+held = []
+print("ready", flush=True)
+for line in sys.stdin:
+    word, _, number = line.strip().partition(" ")
+    if word == "alloc":
+        pointer = ctypes.c_uint64()
+        code = cu.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(int(number)))
+        held += [] if code else [pointer]
+        print(code, flush=True)
+    elif word == "free":
+        print(cu.cuMemFree_v2(held.pop()), flush=True)
+    elif word == "info":
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        ok(cu.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)))
+        ok(cu.cuDeviceTotalMem_v2(ctypes.byref(size), 0))
+        print(free.value, total.value, size.value, flush=True)
+    else:
+        break
+"""
+OUT_OF_MEMORY = 2
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Host]:
+    # short: the paths of sockets are limited
+    with tempfile.TemporaryDirectory(prefix="vgs") as directory:
+        host = Host(Path(directory))
+        vgpumgr = [sys.executable, "-m", "vgpumgr", "sim"]
+        subprocess.run(
+            [*vgpumgr, "start", MACHINE],
+            env=host.env, check=True, capture_output=True, timeout=PATIENCE_S,
+        )  # fmt: skip
+        try:
+            yield host
+        finally:
+            subprocess.run(
+                [*vgpumgr, "stop", MACHINE], env=host.env, check=False, timeout=PATIENCE_S
+            )
+
+
+@pytest.fixture
+def host(machine: Host) -> Iterator[Host]:
+    """The machine, which has no share before and none afterwards."""
+    yield machine
+    for process in machine.started:
+        process.kill()
+        process.wait()
+    machine.started.clear()
+    machine.call("recover", code=None)
+    assert machine.list_left() == {}
+
+
+class Tenant:
+    """A command on a share of its own, which obeys."""
+
+    def __init__(self, host: Host, name: str, *words: str) -> None:
+        self.host, self.name = host, name
+        command = ("--", sys.executable, "-c", PROGRAM)
+        self.process = host.start("run", "--name", name, *words, *command)
+        assert read_line(self.process) == "ready"
+
+    def say(self, line: str) -> list[int]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        return list(map(int, read_line(self.process).split()))
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(PATIENCE_S) == 0
+
+    def read(self) -> dict[str, Any]:
+        channel: dict[str, Any] = self.host.read("virtio", "show", self.name)["channel"]
+        return channel
+
+
+def test_shares_beside_each_other_are_shown_everywhere_and_leave_nothing(host: Host) -> None:
+    one = Tenant(host, "one", "--profile", "share:8GiB,30%", "--gpu", "0")
+    two = Tenant(host, "two", "--profile", "share:16GiB,20%", "--gpu", "0")
+    assert one.say(f"alloc {1 * GIB}") == [0]
+    channel = one.read()
+    assert (channel["profile"], channel["share"]["compute"]) == ("share:8GiB,30%", 30)
+    assert channel["share"]["policy"] == "burst"
+    assert channel["device"].startswith("GPU-")
+    gpu = host.read("gpu", "show", "0")["gpu"]
+    shares = gpu["shares"]
+    assert {holder["name"]: holder["compute"] for holder in shares["holders"]} == {
+        "one": 30,
+        "two": 20,
+    }
+    total = shares["memory_total_bytes"]
+    assert (shares["memory_free_bytes"], shares["compute_free"]) == (total - 24 * GIB, 50)
+    text = host.call("gpu", "list").stdout
+    assert "2 shares, share:" in text
+    assert "one, two" in text
+    assert "vgpumgr-hold" not in text
+    assert "run one (attachment" in host.call("gpu", "show", "0").stdout
+    assert "30% of the time, burst" in host.call("virtio", "show", "one").stdout
+    assert host.read("gpu", "show", "0")["gpu"]["mig"]["current"] is False
+    refused = host.call("run", "--profile", "share:1GiB,60%", "--gpu", "0", "--", "true", code=6)
+    assert "share:" in refused.stderr
+    assert "50% more fits beside its shares" in refused.stderr
+    assert 'run "two"' in refused.stderr
+    refused = host.call("run", "--profile", "1g.10gb", "--gpu", "0", "--", "true", code=6)
+    assert "shares of the GPU" in refused.stderr
+    one.end()
+    two.end()
+
+
+def test_memory_is_kept_to_the_byte_by_each_share(host: Host) -> None:
+    one = Tenant(host, "one", "--profile", "share:2GiB,50%", "--gpu", "1")
+    two = Tenant(host, "two", "--equal", "8", "--gpu", "1")
+    free, total, size = one.say("info")
+    assert total == size == 2 * GIB
+    assert one.say(f"alloc {free + 1}") == [OUT_OF_MEMORY]
+    assert one.say(f"alloc {free}") == [0]
+    assert one.say("info")[0] == 0
+    assert two.say(f"alloc {4 * GIB}") == [0]  # what the other has is not this one's
+    share = two.read()["share"]
+    gpu = host.read("gpu", "show", "1")["gpu"]["shares"]
+    assert share["memory_bytes"] == gpu["memory_total_bytes"] // 8 // MIB * MIB
+    assert share["compute"] == 12
+    one.end()
+    two.end()
+
+
+def test_set_changes_memory_and_time_of_programs_that_run(host: Host) -> None:
+    one = Tenant(host, "one", "--profile", "share:2GiB,30%", "--gpu", "0")
+    assert one.say(f"alloc {3 * GIB}") == [OUT_OF_MEMORY]
+    done = host.call("virtio", "set", "one", "--memory", "6GiB", "--compute", "40")
+    assert "made the share of one share:6GiB,40%" in done.stdout
+    assert one.say(f"alloc {3 * GIB}") == [0]
+    channel = one.read()
+    assert (channel["share"]["compute"], channel["profile"]) == (40, "share:6GiB,40%")
+    (limit,) = [limit for limit in channel["limits"] if limit["key"] == "device-memory"]
+    assert limit["limit"] == 6 * GIB
+    # what is used is not taken away
+    refused = host.call("virtio", "set", "one", "--memory", "2GiB", code=6)
+    assert "its programs use 3" in refused.stderr
+    assert f"--memory {limit['used'] // MIB}MiB or more" in refused.stderr
+    assert one.read()["profile"] == "share:6GiB,40%"
+    assert one.say("free") == [0]
+    host.call("virtio", "set", "one", "--memory", "2GiB")
+    assert one.say(f"alloc {3 * GIB}") == [OUT_OF_MEMORY]
+    # another worker of the keeper has what was set, not what the channel began with
+    pid = one.read()["worker_pid"]
+    host.call("virtio", "restart", "one", "--yes")
+    wait_for(
+        lambda: one.read()["worker_ready"] and one.read()["worker_pid"] != pid, "another worker"
+    )
+    (limit,) = [limit for limit in one.read()["limits"] if limit["key"] == "device-memory"]
+    assert limit["limit"] == 2 * GIB
+    assert one.read()["share"]["compute"] == 40
+    one.process.kill()
+
+
+def test_policies_have_gpus_of_their_own_and_an_empty_gpu_takes_either(host: Host) -> None:
+    one = Tenant(
+        host, "one", "--profile", "share:2GiB,30%", "--gpu", "2", "--compute-policy", "fixed"
+    )
+    words = ("--profile", "share:2GiB,30%", "--gpu", "2")
+    refused = host.call("run", *words, "--", "true", code=6)
+    assert "one GPU has one policy" in refused.stderr
+    assert "try:     --compute-policy fixed" in refused.stderr
+    one.end()
+    two = Tenant(host, "two", *words)
+    assert two.read()["share"]["policy"] == "burst"
+    two.end()
+
+
+def test_why_lists_each_gpu_and_malformed_shares_are_refused_in_a_sentence(host: Host) -> None:
+    assert all(row["fits"] for row in host.read("why", "share:8GiB,30%")["gpus"])
+    refused = host.call("why", "share:8GiB,101%", code=2)
+    assert "1% to 100% can" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    for words, text in (
+        (("--profile", "share:64MiB,1%"), "one CUDA context takes 128 MiB"),
+        (("--profile", "share:8GB,1%"), "write 8GiB"),
+        (("--profile", "share:8GiB,0%"), "1% to 100% can"),
+        (("--equal", "0"), "0 is not from 1 to 64"),
+        (("--equal", "4", "--profile", "1g.10gb"), "contradict each other"),
+        (("--compute-policy", "slow", "--equal", "4"), "'slow' is not one of"),
+    ):
+        refused = host.call("run", *words, "--", "true", code=2)
+        assert text in refused.stderr
+    words = ("--equal", "4", "--dry-run", "-o", "json", "--", "true")
+    plan = json.loads(host.call("run", *words).stdout)["plan"]
+    assert [step["kind"] for step in plan["steps"]] == [
+        "attachment.record",
+        "channel.start",
+        "attachment.mark",
+    ]
+    assert json.dumps(plan["result"]).count("share:")
+
+
+def test_the_channel_of_a_share_is_in_the_metrics(host: Host) -> None:
+    one = Tenant(host, "one", "--profile", "share:8GiB,30%", "--gpu", "0")
+    text = host.call("metrics").stdout
+    for line in (
+        "vgpumgr_gpu_share_memory_bytes{",
+        'state="free"',
+        "vgpumgr_channel_share_compute_ratio{",
+    ):
+        assert line in text
+    (ratio,) = [
+        line
+        for line in text.splitlines()
+        if line.startswith("vgpumgr_channel_share_compute_ratio{")
+    ]
+    assert ratio.endswith(" 0.3")
+    assert 'policy="burst"' in ratio
+    one.end()

@@ -1,0 +1,197 @@
+"""Shares of a GPU's time, kept on a simulated GPU with a clock: what each tenant has had is read from the hardware.
+
+Bounds are loose, since the machine may be busy; ``./run bench share`` prints the errors themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.shares_rig import (
+    ENDLESS,
+    GPU,
+    Load,
+    Tenant,
+    mean,
+    measure,
+    share_out,
+)
+from tests.unit.transport_rig import wait_for
+from vgpumgr.virtio import arbiter
+from vgpumgr.virtio.keeper import KeeperError
+
+pytestmark = pytest.mark.native
+
+#: kernels of 5 ms, two at once in two streams: no lack of work, and little of the host's processors
+BUSY = Load(1_000_000, 5, 2)
+#: percentage points
+NEAR = 9.0
+
+
+def parts(tenants: Sequence[Tenant], seconds: float = 4) -> list[float]:
+    """Of what all have had of the GPU together the percentage of each."""
+    had = mean(measure(tenants, seconds))
+    return [100 * one / sum(had) for one in had]
+
+
+def is_kept(weights: Sequence[int], found: Sequence[float]) -> bool:
+    """Whether each has what its weight says of them all."""
+    return all(
+        abs(part - 100 * w / sum(weights)) < NEAR for w, part in zip(weights, found, strict=True)
+    )
+
+
+def start_all(tenants: Sequence[Tenant], *loads: Load) -> None:
+    """The same load, or one for each."""
+    for number, tenant in enumerate(tenants):
+        tenant.start(loads[number % len(loads)])
+
+
+def test_hardware_alone_divides_equally() -> None:
+    """What the other tests would find without an arbiter."""
+    with share_out(None, (15, 85)) as tenants:
+        start_all(tenants, BUSY)
+        found = parts(tenants)
+        assert not is_kept((15, 85), found), found
+        assert is_kept((50, 50), found), found
+
+
+@pytest.mark.parametrize(
+    "weights", [(10, 90), (30, 70), (50, 50), (10, 20, 30, 40), (5, 5, 10, 10, 10, 10, 20, 30)]
+)
+def test_bursting_tenants_have_their_weights(weights: Sequence[int]) -> None:
+    with share_out("burst", weights) as tenants:
+        start_all(tenants, BUSY)
+        found = parts(tenants, 5)
+        assert is_kept(weights, found), found
+
+
+def test_kernels_of_any_length_have_their_weights() -> None:
+    """From 1 ms to 500 ms: long ones make debt that is worked off."""
+    weights = (40, 30, 30)
+    with share_out("burst", weights) as tenants:
+        start_all(tenants, Load(1_000_000, 500, 1), Load(1_000_000, 50, 1), Load(1_000_000, 1, 8))
+        found = parts(tenants, 12)
+        assert is_kept(weights, found), found
+
+
+def test_short_kernels_keep_their_turns() -> None:
+    """Of 10 us: the GPU stands idle between them, which counts as theirs; so turns are compared."""
+    with share_out("burst", (70, 30)) as tenants:
+        start_all(tenants, Load(10_000, 1, 256), BUSY)
+        before = [t.rig.status().share for t in tenants]
+        time.sleep(4)
+        after = [t.rig.status().share for t in tenants]
+        used = [a.used_ns - b.used_ns for a, b in zip(after, before, strict=True) if a and b]
+        assert is_kept((70, 30), [100 * one / sum(used) for one in used]), used
+
+
+def test_a_tenant_that_waits_for_its_kernels_keeps_its_turn() -> None:
+    """It has nothing to do for the time of a call, and is behind by its weight: the GPU waits for it."""
+    with share_out("burst", (80, 20)) as tenants:
+        start_all(tenants, Load(1_000_000, 5, 4, streams=1), BUSY)
+        assert parts(tenants)[0] > 55
+
+
+@pytest.mark.parametrize("percents", [(30,), (20, 50)])
+def test_a_cap_holds_also_where_nobody_else_computes(percents: Sequence[int]) -> None:
+    with share_out("fixed", percents) as tenants:
+        start_all(tenants, BUSY)
+        found = mean(measure(tenants, 4))
+        for percent, had in zip(percents, found, strict=True):
+            assert percent * 0.6 < had < percent + NEAR, found
+
+
+def test_idle_time_is_lent_and_taken_back() -> None:
+    with share_out("burst", (20, 80)) as tenants:
+        tenants[0].start(BUSY)
+        alone = mean(measure(tenants, 2))
+        assert alone[0] > 60, alone
+        assert not alone[1], alone
+        tenants[1].start(BUSY)
+        found = parts(tenants)
+        assert is_kept((20, 80), found), found
+        tenants[1].stop()
+        wait_for(lambda: mean(measure(tenants, 1))[0] > 60, "the GPU is the first one's again")
+
+
+def test_weights_change_while_it_runs() -> None:
+    with share_out("burst", (20, 80)) as tenants:
+        start_all(tenants, BUSY)
+        assert is_kept((20, 80), parts(tenants))
+        tenants[0].rig.keeper.set_compute(80)
+        tenants[1].rig.keeper.set_compute(20)
+        found = parts(tenants)
+        assert is_kept((80, 20), found), found
+        share = tenants[0].rig.status().share
+        assert share is not None
+        assert (share.compute, share.kept, share.turns > 0) == (80, True, True)
+        for wrong in (0, 101):
+            with pytest.raises(KeeperError, match="refused share") as caught:
+                tenants[0].rig.keeper.set_compute(wrong)
+            assert "from 1 to 100" in str(caught.value.cause)
+
+
+def test_an_endless_kernel_is_named_and_stops_nobody() -> None:
+    with share_out("burst", (50, 50)) as tenants:
+        tenants[0].start(ENDLESS)
+        tenants[1].start(BUSY)
+        wait_for(lambda: bool((s := tenants[0].rig.status().share) and s.overdue_ns), "it is named")
+        found = mean(measure(tenants, 3))
+        assert found[1] > 25, found  # the hardware's own slices
+        tenants[0].stop(signal.SIGKILL)
+        wait_for(lambda: mean(measure(tenants, 1))[1] > 60, "all of the GPU for the other")
+        wait_for(lambda: not (s := tenants[0].rig.status().share) or not s.overdue_ns, "its end")
+
+
+def test_more_streams_and_processes_are_no_more_time() -> None:
+    with share_out("burst", (50, 50)) as tenants:
+        tenants[0].start(Load(1_000_000, 5, 1, streams=16, processes=4))
+        tenants[1].start(BUSY)
+        found = parts(tenants, 6)
+        assert is_kept((50, 50), found), found
+
+
+def test_sessions_killed_in_their_turns_leave_them() -> None:
+    with share_out("burst", (50, 50)) as tenants:
+        tenants[1].start(BUSY)
+        for _ in range(3):
+            tenants[0].start(Load(1_000_000, 100, 4))
+            time.sleep(0.3)
+            tenants[0].stop(signal.SIGKILL)
+        wait_for(lambda: mean(measure(tenants, 1))[1] > 60, "all of the GPU for the other")
+
+
+def find_arbiter(socket: Path) -> int:
+    """The process of the arbiter at that socket."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            if words[0].endswith(b"vgpumgr-arbiter") and os.fsencode(socket) in words:
+                return int(path.parent.name)
+    raise AssertionError("no arbiter runs")
+
+
+def test_work_goes_on_without_an_arbiter_and_shares_come_back() -> None:
+    """The arbiter is killed: turns are open until another one runs at the same place."""
+    with share_out("burst", (15, 85)) as tenants:
+        start_all(tenants, BUSY)
+        socket = tenants[0].rig.options.arbiter
+        assert socket is not None
+        os.kill(find_arbiter(socket), signal.SIGKILL)
+        for tenant in tenants:
+            wait_for(lambda t=tenant: not t.rig.status().share.kept, "it is said")  # type: ignore[misc]
+        found = parts(tenants, 3)
+        assert is_kept((50, 50), found), found
+        arbiter.ensure(GPU, "burst", socket.parent, linger_s=1)
+        for tenant in tenants:
+            wait_for(lambda t=tenant: t.rig.status().share.kept, "shares are kept again")  # type: ignore[misc]
+        found = parts(tenants)
+        assert is_kept((15, 85), found), found

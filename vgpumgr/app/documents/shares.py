@@ -1,0 +1,149 @@
+"""Documents of the shares of a GPU; see ``documents.base`` for the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from vgpumgr.app.documents.base import SCHEMA, Document, Field, VgpuPlanDocument
+from vgpumgr.model.attachment import AttachmentRecord
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.shares import MIN_BYTES
+from vgpumgr.model.vgpu import VgpuHost
+from vgpumgr.planning.shares import find_obstacle, measure_shares
+from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.virtio.channel import ChannelStatus
+
+
+class ShareHolderDocument(Document):
+    """A share of a GPU, and whose it is."""
+
+    kind: Literal["vm", "run"]
+    name: str = Field(description="the VM's or the run's")
+    attachment: str
+    memory_bytes: int
+    compute: int = Field(description="percent of the GPU's time")
+
+
+class GpuSharesDocument(Document):
+    """The shares of a GPU, and what still fits beside them."""
+
+    policy: Literal["burst", "fixed"] | None = Field(description="null: it has no shares")
+    memory_total_bytes: int = Field(
+        description="what the GPU has for shares: its memory less what driver and firmware keep"
+    )
+    memory_free_bytes: int = Field(description="of that, what no share has")
+    compute_free: int = Field(description="percent of the GPU's time that no share has")
+    why_not: str | None = Field(description="why it takes no share; null: it takes some")
+    holders: list[ShareHolderDocument] = Field(description="whose they are")
+
+
+def describe_shares(snapshot: Snapshot, gpu: Gpu, drained: str | None) -> GpuSharesDocument:
+    """The document of one GPU's shares."""
+    use = measure_shares(gpu, snapshot.records)
+    why = drained or find_obstacle(gpu, snapshot)
+    if why is None and (use.free.memory < MIN_BYTES or use.free.compute < 1):
+        why = (
+            "its shares have all of its memory"
+            if use.free.compute
+            else "its shares have all of its time"
+        )
+    return GpuSharesDocument(
+        policy=use.policy.value if use.policy else None,
+        memory_total_bytes=use.total.memory,
+        memory_free_bytes=use.free.memory,
+        compute_free=use.free.compute,
+        why_not=why,
+        holders=[
+            ShareHolderDocument(
+                kind="vm" if record.run is None else "run",
+                name=record.vm_name,
+                attachment=record.id,
+                memory_bytes=record.share_part.share.memory,
+                compute=record.share_part.share.compute,
+            )
+            for record in use.records
+            if record.share_part is not None
+        ],
+    )
+
+
+def make_snapshot(host: Snapshot, has_vgpu_parents: bool) -> Snapshot:
+    """The snapshot for that: vGPUs are observed only where some function may have them."""
+    return host if has_vgpu_parents else host.replace(vgpus=VgpuHost())
+
+
+class ShareDocument(Document):
+    """What an attachment has of a GPU that others have shares of, too."""
+
+    memory_bytes: int = Field(description="the most that its programs hold together")
+    compute: int = Field(description="percent of the GPU's time")
+    policy: Literal["burst", "fixed"] = Field(
+        description="burst: time that others leave idle is used; fixed: never more than that"
+    )
+
+
+class ChannelShareDocument(ShareDocument):
+    """A share with what is used of its time since the keeper started."""
+
+    used_s: float | None = Field(description="time on the GPU; null: no keeper says it")
+    throttled_s: float | None = Field(description="how long work was held back")
+    turns: int | None = Field(description="how often it had its turn on the GPU")
+    kept: bool | None = Field(description="whether an arbiter keeps it; null: no keeper says it")
+    overdue_s: float | None = Field(
+        description="how long its work has been on the GPU after its turn, beside others; 0: it is not"
+    )
+
+
+def describe_share(record: AttachmentRecord) -> ShareDocument | None:
+    part = record.share_part
+    if part is None:
+        return None
+    return ShareDocument(
+        memory_bytes=part.share.memory, compute=part.share.compute, policy=part.policy.value
+    )
+
+
+def list_share_warnings(who: str, status: ChannelStatus) -> Iterator[str]:
+    """What an administrator should know of a share's time."""
+    share = status.share
+    if share is not None and not share.kept:
+        text = f"the arbiter of its GPU does not run: its {share.compute}% of the time is not kept"
+        yield f"{who}: {text} until one is found, within seconds, or the next share starts one"
+    if share is not None and share.overdue_s:
+        text = f"for {share.overdue_s:.0f} s its work has been on the GPU after its turn"
+        yield f"{who}: {text}: others go on beside it, and it is charged"
+
+
+def describe_channel_share(
+    record: AttachmentRecord, status: ChannelStatus
+) -> ChannelShareDocument | None:
+    part, use = record.share_part, status.share
+    if part is None:
+        return None
+    return ChannelShareDocument(
+        memory_bytes=part.share.memory,
+        compute=part.share.compute,
+        policy=part.policy.value,
+        used_s=use.used_s if use else None,
+        throttled_s=use.throttled_s if use else None,
+        turns=use.turns if use else None,
+        kept=use.kept if use else None,
+        overdue_s=use.overdue_s if use else None,
+    )
+
+
+class SharePlanDocument(VgpuPlanDocument):
+    """What a change of a share does, in order."""
+
+    operation: Literal["set share"]
+    subject: str = Field(description="the VM")
+
+
+class ShareChangeDocument(Document):
+    """``vgpumgr virtio set -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    dry_run: bool
+    plan: SharePlanDocument
+    notes: list[str] = Field(description="what happened besides the plan")

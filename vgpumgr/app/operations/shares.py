@@ -1,0 +1,187 @@
+"""``virtio set``: another share of its GPU for an attachment, while its programs run."""
+
+from __future__ import annotations
+
+import contextlib
+
+from vgpumgr.app.context import LIBVIRT_ERRORS, Parts
+from vgpumgr.app.documents.base import describe_plan
+from vgpumgr.app.documents.shares import ShareChangeDocument, SharePlanDocument
+from vgpumgr.app.transactions import open_change
+from vgpumgr.backends.detach import find_attachments
+from vgpumgr.engine.recovery import (
+    Family,
+    Recovered,
+    Report,
+    Unfinished,
+    list_attachment_ids,
+)
+from vgpumgr.engine.step import Plan, Step
+from vgpumgr.errors import (
+    BackendUnsupportedError,
+    ChannelNotFoundError,
+    ChannelRestartError,
+    SeveralAttachmentsError,
+    ShareInUseError,
+    UsageError,
+    VmNotFoundError,
+)
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.model.frozen import dataclass
+from vgpumgr.model.shares import Share, make_share
+from vgpumgr.planning.shares import check_change
+from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.steps.channel import SetShare
+from vgpumgr.virtio.channel import ChannelStatus
+from vgpumgr.virtio.channel_status import refuse_memory
+
+SET = "set share"
+_HOW = "vgpumgr virtio set VM --memory 6GiB --compute 40"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    selector: str
+    memory: int | None
+    compute: int | None
+
+
+def set_share(
+    parts: Parts,
+    *,
+    vm: str,
+    memory_bytes: int | None = None,
+    compute: int | None = None,
+    dry_run: bool = False,
+) -> ShareChangeDocument:
+    """Changes memory or percentage of time of the share that ``vm`` means, or both; programs in it go on. Raises what
+    stands in the way before anything is changed, or what ended it after everything was undone.
+    """
+    if memory_bytes is None and compute is None:
+        raise UsageError("nothing to change: neither --memory nor --compute is given", hint=_HOW)
+    asked = _Asked(vm, memory_bytes, compute)
+    if dry_run:
+        return _describe(True, _plan(parts, asked)[1], [])
+    with open_change(parts, "change a share") as transaction:
+        record, plan = _plan(parts, asked)
+        context = parts.make_context(record)
+        if plan.steps:
+            transaction.execute(plan, context)
+        notes = [*transaction.notes, *context.notes]
+    return _describe(False, plan, notes)
+
+
+def _plan(parts: Parts, asked: _Asked) -> tuple[AttachmentRecord, Plan]:
+    snapshot = Snapshot(parts)
+    record = _find(parts, snapshot, asked.selector)
+    assert record.share_part is not None
+    before = record.share_part.share
+    try:
+        wanted = make_share(
+            before.memory if asked.memory is None else asked.memory,
+            before.compute if asked.compute is None else asked.compute,
+        )
+    except ValueError as error:
+        raise UsageError("cannot change the share", cause=str(error), hint=_HOW) from error
+    snapshot.require_gpus()
+    check_change(record, wanted, snapshot)
+    status = parts.channels.read_status(record.id)
+    _check_used(wanted, status)
+    steps: tuple[Step, ...] = ()
+    if wanted != before or not _has(status, wanted):
+        uuid = None if record.run is not None else record.vm_uuid
+        steps = (
+            SetShare(record.id, wanted.memory, wanted.compute, before.memory, before.compute, uuid),
+        )
+    notes = () if steps else (f"it is {wanted} already",)
+    if steps and wanted.memory != before.memory:
+        notes = ("programs that run keep the size of the device that they asked for before",)
+    result = {"attachment": record.id, "vm": record.vm_name, "profile": str(wanted)}
+    return record, Plan(SET, record.vm_name, steps, notes=notes, result=result)
+
+
+def _find(parts: Parts, snapshot: Snapshot, selector: str) -> AttachmentRecord:
+    """The one share that is meant."""
+    vm = None
+    with contextlib.suppress(VmNotFoundError, *LIBVIRT_ERRORS):
+        if not any(selector in (r.vm_uuid, r.vm_name) for r in snapshot.records):
+            vm = parts.hypervisor.read_vm(selector)
+    found = find_attachments(snapshot.records, selector, vm, verb="virtio set")
+    records = [record for record in found if record.share_part is not None]
+    if not found:
+        raise ChannelNotFoundError(f'no channel of "{selector}"', hint="vgpumgr virtio list")
+    if not records:
+        one = found[0]
+        raise BackendUnsupportedError(
+            f"{one.holder} has no share",
+            why=f"it has {one.profile}, whose memory and time are fixed when it is made",
+            hint=f"vgpumgr virtio restart {one.vm_name} --limit device-memory=SIZE, for a limit in it",
+        )
+    if len(records) > 1:
+        raise SeveralAttachmentsError(
+            f'"{selector}" has {len(records)} shares that could be meant',
+            held_by=[f"attachment {r.id} ({r.profile})" for r in records],
+            hint=f"vgpumgr virtio set {records[-1].id} --compute {records[-1].share_part.share.compute}"
+            if records[-1].share_part
+            else None,
+        )
+    if records[0].state is not AttachmentState.ATTACHED:
+        raise ChannelRestartError(
+            f"cannot change the share of {records[0].vm_name}",
+            why=f"attachment {records[0].id} is {records[0].state}",
+            hint="vgpumgr recover",
+        )
+    return records[0]
+
+
+def _check_used(wanted: Share, status: ChannelStatus | None) -> None:
+    """Raises ShareInUseError where more memory is used than is to be left; the worker decides once more."""
+    for use in status.limits if status else ():
+        if use.key.name == "device-memory" and (use.used or 0) > wanted.memory:
+            raise refuse_memory(wanted.memory, use.used)
+
+
+def _has(status: ChannelStatus | None, wanted: Share) -> bool:
+    """Whether the channel keeps to it now; without a keeper the next one will."""
+    if status is None:
+        return True
+    limits = {use.key.name: use.limit for use in status.limits}
+    compute = status.share.compute if status.share else wanted.compute
+    return limits.get("device-memory", wanted.memory) == wanted.memory and compute == wanted.compute
+
+
+def _describe(dry_run: bool, plan: Plan, notes: list[str]) -> ShareChangeDocument:
+    document = describe_plan(plan, SharePlanDocument)
+    return ShareChangeDocument(dry_run=dry_run, plan=document, notes=notes)
+
+
+class ShareFamily(Family):
+    """How an interrupted change of a share is undone; where the guest has taken what it was to have more, completed."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def describe(self, found: Unfinished) -> tuple[str, str]:
+        """Which operation on which VM."""
+        return found.subject, "the interrupted change of its share"
+
+    def may_wait_for(self, found: Unfinished, helper: str) -> bool:  # noqa: ARG002
+        """No helper does it."""
+        return False
+
+    def recover(self, found: Unfinished) -> Recovered:
+        """What is recorded, and what the channel keeps to, is the same afterwards."""
+        subject, what = self.describe(found)
+        ids = list_attachment_ids(found.events[0].data)
+        records = {record.id: record for record in self._parts.store.list_attachments()}
+        record = records.get(str(ids[0])) if ids else None
+        word = "undone"
+        for step in reversed(found.begun) if record is not None else ():
+            context = self._parts.make_context(record)
+            try:
+                step.undo(context)
+            except ShareInUseError:
+                step.do(context)
+                word = "completed"
+        report = Report(subject, f"{what} was {word}")
+        return Recovered([report], more={"exists": list(records)})

@@ -1,0 +1,114 @@
+"""Shares of a GPU: memory and time, for several VMs on one GPU that is not in MIG mode.
+
+Memory is the limit ``device-memory`` of the share's channel; time is a percentage of the GPU's compute, which an
+arbiter outside of the sessions grants (docs/shares.md).
+"""
+
+from __future__ import annotations
+
+import re
+
+from vgpumgr.model.choices import MAX_PARTS
+from vgpumgr.model.frozen import dataclass
+from vgpumgr.model.limits import LIMIT_KEYS
+from vgpumgr.model.text import format_exact, format_size, parse_size
+
+PREFIX = "share:"
+#: one share alone may have all of the time
+MAX_COMPUTE = 100
+#: what one context takes, so that no smaller share can run anything
+MIN_BYTES = LIMIT_KEYS["device-memory"].least
+_MIB = 1 << 20
+_FORM = re.compile(r"share:(?P<memory>[^,]+),\s*(?P<compute>\d{1,6})\s*%", re.IGNORECASE)
+_PARTS = re.compile(r"share:\s*1\s*/\s*(?P<parts>\d{1,6})", re.IGNORECASE)
+_EXAMPLE = "write it like share:8GiB,30%, or share:1/4 for a quarter of a GPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a VM or a command has of a GPU: ``memory`` in bytes, ``compute`` in percent of its time, 1 to 100."""
+
+    memory: int
+    compute: int
+
+    def __str__(self) -> str:
+        """As ``parse_share`` reads it: to the byte."""
+        return f"{PREFIX}{format_exact(self.memory)},{self.compute}%"
+
+    def __add__(self, other: Share) -> Share:
+        return Share(self.memory + other.memory, self.compute + other.compute)
+
+    def __sub__(self, other: Share) -> Share:
+        return Share(self.memory - other.memory, self.compute - other.compute)
+
+    def fits_in(self, free: Share) -> bool:
+        """Whether both memory and time are no more than that."""
+        return self.memory <= free.memory and self.compute <= free.compute
+
+
+def parse_share(text: str) -> Share:
+    """Reads ``share:8GiB,30%``. Raises ValueError, in a sentence, for another form, 0 % or more than 100 %, and less
+    memory than one context needs.
+    """
+    match = _FORM.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"not a share: {text[:80]!r}; {_EXAMPLE}")
+    return make_share(parse_size(match["memory"]), int(match["compute"]))
+
+
+def make_share(memory: int, compute: int) -> Share:
+    """The share. Raises ValueError as ``parse_share``."""
+    check_memory(memory)
+    check_compute(compute)
+    return Share(memory, compute)
+
+
+def check_memory(memory: int) -> None:
+    """Raises ValueError for less memory than one context needs."""
+    if memory < MIN_BYTES:
+        least = format_size(MIN_BYTES)
+        raise ValueError(
+            f"a share of {format_size(memory)} is too small: one CUDA context takes {least} of it, "
+            f"so {least} is the least"
+        )
+
+
+def check_compute(compute: int) -> None:
+    """Raises ValueError for less than 1 % or more than 100 %."""
+    if not 1 <= compute <= MAX_COMPUTE:
+        raise ValueError(
+            f"a share of {compute}% of a GPU's time cannot be: 1% to {MAX_COMPUTE}% can"
+        )
+
+
+def parse_parts(text: str) -> int | None:
+    """How many equal shares ``share:1/4`` makes of a GPU; None for another form. Raises ValueError where that many
+    cannot be.
+    """
+    match = _PARTS.fullmatch(text.strip())
+    if match is None:
+        return None
+    parts = int(match["parts"])
+    check_parts(parts)
+    return parts
+
+
+def check_parts(parts: int) -> None:
+    """Raises ValueError where a GPU is not to have so many equal shares."""
+    if not 1 <= parts <= MAX_PARTS:
+        raise ValueError(f"a GPU has 1 to {MAX_PARTS} equal shares, not {parts}")
+
+
+def divide(memory: int, parts: int) -> Share:
+    """One of so many equal shares of a GPU that has so much memory for shares: whole MiB where it has that many, and
+    whole percents, rounded down.
+    """
+    each = memory // parts
+    return Share(each - each % _MIB if each >= _MIB else each, MAX_COMPUTE // parts)
+
+
+def describe_free(free: Share) -> str:
+    """What still fits beside shares, for people; ``nothing`` where no share does."""
+    if free.memory < MIN_BYTES or free.compute < 1:
+        return "nothing"
+    return str(free)

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy.h"
+
+#include <string.h>
+
+enum { PERCENT = 100 };
+
+static struct arb_channel *at(struct arbiter *a, int number)
+{
+	return number < 0 || number >= ARB_CHANNELS || !a->channel[number].used ? NULL : &a->channel[number];
+}
+
+static uint32_t clamp(uint32_t weight)
+{
+	return weight < 1 ? 1 : weight > PERCENT ? PERCENT : weight;
+}
+
+static uint64_t least(uint64_t x, uint64_t y)
+{
+	return x < y ? x : y;
+}
+
+/* What a hard cap is of some time. */
+static uint64_t part(const struct arb_channel *c, uint64_t ns)
+{
+	return ns / PERCENT * c->weight + ns % PERCENT * c->weight / PERCENT;
+}
+
+/* A hard cap that has less than this does not begin a turn: turns would be too short for their cost. */
+static int64_t least_budget(const struct arb_channel *c)
+{
+	uint64_t window = part(c, ARB_WINDOW_NS);
+
+	return (int64_t)(window < ARB_TURN_NS ? window : ARB_TURN_NS);
+}
+
+static bool may_begin(const struct arbiter *a, const struct arb_channel *c)
+{
+	return c->used && c->wants && (a->kind == ARB_BURST || c->budget_ns >= least_budget(c));
+}
+
+/* The one that has had least by its weight, of those that wait and may have a turn. */
+static int find_next(const struct arbiter *a)
+{
+	int best = ARB_NONE;
+
+	for (int i = 0; i < ARB_CHANNELS; i++) {
+		const struct arb_channel *c = &a->channel[i];
+
+		if (i != a->holder && may_begin(a, c) && (best < 0 || c->virtual_ns < a->channel[best].virtual_ns))
+			best = i;
+	}
+	return best;
+}
+
+/* ---- time passes */
+
+static bool is_active(const struct arbiter *a, int i)
+{
+	const struct arb_channel *c = &a->channel[i];
+
+	return c->used && (c->wants || c->busy || i == a->holder);
+}
+
+/* The one that is furthest behind, of those with work. */
+static void follow(struct arbiter *a)
+{
+	uint64_t least = UINT64_MAX;
+
+	for (int i = 0; i < ARB_CHANNELS; i++)
+		if (is_active(a, i) && a->channel[i].virtual_ns < least)
+			least = a->channel[i].virtual_ns;
+	if (least != UINT64_MAX && least > a->virtual_now)
+		a->virtual_now = least;
+}
+
+static bool is_charged(const struct arbiter *a, int i, bool others_wait)
+{
+	const struct arb_channel *c = &a->channel[i];
+
+	if (!c->used)
+		return false;
+	return c->busy ? i == a->holder || c->overdue : i == a->holder && others_wait;
+}
+
+static void charge(struct arb_channel *c, uint64_t ns)
+{
+	c->used_ns += ns;
+	c->virtual_ns += ns * PERCENT / c->weight;
+}
+
+/* A cap grows with time, and falls by what is used; what it could not use because another channel had the GPU is kept for longer. */
+static void fill(struct arbiter *a, int i, uint64_t ns, uint64_t charged)
+{
+	struct arb_channel *c = &a->channel[i];
+	bool kept_back = c->wants && i != a->holder && c->budget_ns >= least_budget(c);
+	int64_t most = (int64_t)part(c, kept_back ? ARB_OWED_NS : ARB_WINDOW_NS);
+	int64_t more = (int64_t)part(c, ns) - (int64_t)charged;
+
+	if (c->budget_ns + more <= most || more <= 0)
+		c->budget_ns += more;
+	else if (c->budget_ns < most)
+		c->budget_ns = most;
+	else if (!c->wants && !c->busy) /* what was kept is lost with time, as all that is not used */
+		c->budget_ns = c->budget_ns - most > more ? c->budget_ns - more : most;
+}
+
+static void advance(struct arbiter *a, uint64_t now)
+{
+	uint64_t ns = now > a->now ? now - a->now : 0;
+	bool others_wait = find_next(a) >= 0;
+	unsigned running = 0;
+
+	a->now += ns;
+	if (!ns)
+		return;
+	for (int i = 0; i < ARB_CHANNELS; i++)
+		running += is_charged(a, i, others_wait);
+	for (int i = 0; i < ARB_CHANNELS; i++) {
+		struct arb_channel *c = &a->channel[i];
+		uint64_t charged;
+
+		if (!c->used)
+			continue;
+		if (c->wants && c->turn == ARB_CLOSED)
+			c->throttled_ns += ns;
+		charged = is_charged(a, i, others_wait) ? ns / running : 0; /* those with work on the GPU divide its time */
+		fill(a, i, ns, charged);
+		charge(c, charged);
+	}
+	follow(a);
+}
+
+/* ---- channels */
+
+void arb_init(struct arbiter *a, enum arb_kind kind, uint64_t now)
+{
+	memset(a, 0, sizeof(*a));
+	a->kind = kind;
+	a->now = now;
+	a->holder = ARB_NONE;
+}
+
+int arb_join(struct arbiter *a, uint32_t weight, uint64_t now)
+{
+	advance(a, now);
+	for (int i = 0; i < ARB_CHANNELS; i++) {
+		struct arb_channel *c = &a->channel[i];
+
+		if (c->used)
+			continue;
+		*c = (struct arb_channel){ .used = true, .weight = clamp(weight), .virtual_ns = a->virtual_now,
+					  .pause_ns = ARB_PAUSE_NS };
+		c->budget_ns = least_budget(c);
+		return i;
+	}
+	return ARB_NONE;
+}
+
+static void end_turn(struct arbiter *a)
+{
+	if (a->holder >= 0)
+		a->channel[a->holder].turn = ARB_CLOSED;
+	a->holder = ARB_NONE;
+	a->draining = false;
+}
+
+void arb_leave(struct arbiter *a, int number, uint64_t now)
+{
+	advance(a, now);
+	if (!at(a, number))
+		return;
+	if (a->holder == number)
+		end_turn(a);
+	a->channel[number].used = false;
+}
+
+void arb_weigh(struct arbiter *a, int number, uint32_t weight, uint64_t now)
+{
+	struct arb_channel *c = at(a, number);
+
+	advance(a, now);
+	if (!c)
+		return;
+	c->weight = clamp(weight);
+	if (c->budget_ns > (int64_t)part(c, ARB_OWED_NS))
+		c->budget_ns = (int64_t)part(c, ARB_OWED_NS);
+}
+
+/* A pause between two kernels costs nothing; what was not used in a longer one is not kept. */
+static void come_back(const struct arbiter *a, struct arb_channel *c)
+{
+	uint64_t credit = ARB_CREDIT_NS * PERCENT / c->weight;
+	uint64_t least = a->virtual_now > credit ? a->virtual_now - credit : 0;
+
+	if (c->virtual_ns < least)
+		c->virtual_ns = least;
+}
+
+/* A fading mean of its pauses; a long one counts as one that nobody waits for. */
+static void follow_pauses(const struct arbiter *a, struct arb_channel *c)
+{
+	if (!c->wants && !c->busy) {
+		c->idle_at = c->idle_at ? c->idle_at : a->now;
+	} else if (c->idle_at) {
+		c->pause_ns = (3 * c->pause_ns + least(a->now - c->idle_at, 2 * ARB_GRACE_MOST_NS)) / 4;
+		c->idle_at = 0;
+	}
+}
+
+static void follow_holder(struct arbiter *a, bool busy)
+{
+	if (busy && a->idle_from) {
+		a->idle_from = 0;
+		a->busy_from = a->now;
+	} else if (!busy && !a->idle_from) {
+		a->idle_from = a->now;
+		a->stretch = a->now - a->busy_from + 1;
+	}
+}
+
+void arb_report(struct arbiter *a, int number, bool wants, bool busy, uint64_t now)
+{
+	struct arb_channel *c = at(a, number);
+
+	advance(a, now);
+	if (!c)
+		return;
+	if (!is_active(a, number) && (wants || busy))
+		come_back(a, c);
+	c->wants = wants;
+	c->busy = busy;
+	follow_pauses(a, c);
+	if (!busy)
+		c->overdue = false;
+	if (number == a->holder)
+		follow_holder(a, busy);
+}
+
+/* ---- decisions */
+
+static void close_turn(struct arbiter *a)
+{
+	a->draining = true;
+	a->drained_from = a->now;
+	a->channel[a->holder].turn = ARB_CLOSED;
+}
+
+static void grant(struct arbiter *a, int number)
+{
+	struct arb_channel *c = &a->channel[number];
+
+	a->holder = number;
+	a->draining = false;
+	a->granted = a->now;
+	a->idle_from = c->busy ? 0 : a->now;
+	a->busy_from = a->now;
+	a->stretch = 0;
+	c->overdue = false;
+	c->turns++;
+}
+
+/* The holder drains: whether it has, or is waited for no longer. */
+static void wait_for_drain(struct arbiter *a)
+{
+	struct arb_channel *c = &a->channel[a->holder];
+
+	if (c->busy && a->now - a->drained_from < ARB_PATIENCE_NS)
+		return;
+	c->overdue = c->busy;
+	end_turn(a);
+}
+
+/* When a turn that began ends: when the next one is behind by its weight, and the turn has lasted. */
+static uint64_t end_of_turn(const struct arbiter *a, int next)
+{
+	const struct arb_channel *c = &a->channel[a->holder], *n = &a->channel[next];
+	uint64_t last = a->granted + ARB_TURN_NS, ahead;
+
+	if (c->virtual_ns >= n->virtual_ns)
+		return last;
+	ahead = a->now + (n->virtual_ns - c->virtual_ns) * c->weight / PERCENT + 1;
+	return ahead > last ? ahead : last;
+}
+
+/* Until when a holder without work keeps its turn; it pays for that time. */
+static uint64_t end_of_grace(const struct arbiter *a, int next)
+{
+	const struct arb_channel *c = &a->channel[a->holder];
+	uint64_t wanted = c->pause_ns * 3 / 2 + ARB_PAUSE_NS, most = a->stretch / ARB_GRACE_PART;
+
+	if (!a->idle_from)
+		return UINT64_MAX;
+	if (!a->stretch) /* its sessions are being woken */
+		return a->idle_from + ARB_GRACE_NS;
+	most = most > ARB_GRACE_NS ? least(most, ARB_GRACE_MOST_NS) : ARB_GRACE_NS;
+	if (c->virtual_ns >= a->channel[next].virtual_ns)
+		most = ARB_GRACE_AHEAD_NS;
+	return a->idle_from + (wanted <= most ? wanted : 0);
+}
+
+static void judge_holder(struct arbiter *a)
+{
+	const struct arb_channel *c = &a->channel[a->holder];
+	int next = find_next(a);
+
+	if (a->kind == ARB_FIXED && c->budget_ns <= 0)
+		close_turn(a);
+	else if (next >= 0 && (a->now >= end_of_grace(a, next) || a->now >= end_of_turn(a, next)))
+		close_turn(a);
+}
+
+/* A cap that is being used grows as well. */
+static uint64_t end_of_budget(const struct arbiter *a)
+{
+	const struct arb_channel *c = &a->channel[a->holder];
+
+	if (a->kind == ARB_BURST || c->weight == PERCENT || c->budget_ns <= 0)
+		return UINT64_MAX;
+	return a->now + (uint64_t)c->budget_ns * PERCENT / (PERCENT - c->weight) + 1;
+}
+
+static uint64_t next_with_holder(const struct arbiter *a)
+{
+	uint64_t until = UINT64_MAX;
+	int next = find_next(a);
+
+	if (a->draining)
+		return a->drained_from + ARB_PATIENCE_NS;
+	if (a->channel[a->holder].busy || next >= 0)
+		until = end_of_budget(a);
+	if (next >= 0)
+		until = least(until, least(end_of_turn(a, next), end_of_grace(a, next)));
+	return until;
+}
+
+/* The first cap that waits and has enough for a turn. */
+static uint64_t next_budget(const struct arbiter *a)
+{
+	uint64_t until = UINT64_MAX;
+
+	for (int i = 0; i < ARB_CHANNELS; i++) {
+		const struct arb_channel *c = &a->channel[i];
+
+		if (!c->used || !c->wants || i == a->holder || c->budget_ns >= least_budget(c))
+			continue;
+		until = least(until, a->now + (uint64_t)(least_budget(c) - c->budget_ns) * PERCENT / c->weight + PERCENT);
+	}
+	return until;
+}
+
+uint64_t arb_decide(struct arbiter *a, uint64_t now)
+{
+	uint64_t until;
+	int next;
+
+	advance(a, now);
+	if (a->holder >= 0 && !a->draining)
+		judge_holder(a);
+	if (a->holder >= 0 && a->draining)
+		wait_for_drain(a);
+	next = find_next(a);
+	if (a->holder < 0 && next >= 0) {
+		grant(a, next);
+		next = find_next(a);
+	}
+	if (a->holder >= 0 && !a->draining)
+		a->channel[a->holder].turn = next >= 0 ? ARB_CONTENDED : ARB_OPEN;
+	until = a->holder >= 0 ? next_with_holder(a) : UINT64_MAX;
+	return a->kind == ARB_FIXED ? least(until, next_budget(a)) : until;
+}
