@@ -37,6 +37,7 @@ def list_checks(out: Path) -> dict[str, tuple[int, list[str]]]:
         "suite": (170, [*module, "bench.gpu.suite", "--json", f"{out}/suite.json", *os.environ.get("GPU_SUITE", "").split()]),
         "torch": (170, [*torch, *os.environ.get("GPU_TORCH", "").split()]),
         "questions": (60, [*module, "bench.gpu.questions"]),
+        "shares": (100, [*module, "bench.gpu.shares", os.environ.get("GPU_SECONDS", "5")]),
         "rates": (60, [*torch, "--apart", "rates", "graphs"]),
         "speed": (90, [*module, "bench.gpu.speed", "--json", f"{out}/speed.json"]),
     }
@@ -44,10 +45,11 @@ def list_checks(out: Path) -> dict[str, tuple[int, list[str]]]:
 
 #: those of one group run at the same time
 GROUPS = (
-    ("host", "programs", "cases", "sequences", "sequences2", "questions"),
-    ("kernels", "ptx", "suite", "torch"),
+    ("shares",),
     ("speed",),
     ("rates",),
+    ("host", "programs", "cases", "sequences", "sequences2", "questions"),
+    ("kernels", "ptx", "suite", "torch"),
 )
 
 
@@ -75,6 +77,8 @@ def main() -> int:
     run_check(out, "probe", 100, [PYTHON, "-m", "bench.gpu.probe", str(mode)], env)
     print((out / "probe.log").read_text()[-4000:], flush=True)
     env["GPU_MODE"] = mode.read_text() if mode.exists() else "unconfined"
+    if env["GPU_MODE"] in ("log", "off"):
+        env["VGPUMGR_WORKER_FILTER"] = env["GPU_MODE"]
     checks = list_checks(out)
     for group in GROUPS:
         names = [name for name in group if not chosen or name in chosen]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,9 @@ from bench.gpu.rig import ARCH, channel, direct
 from tests.guest.build_programs import compile_program
 from vgpumgr.errors import VgpumgrError
 
-TURNS = 2
+TURNS = int(os.environ.get('GPU_TURNS', '2'))
 LONGEST_S = 25
-WAYS = ("ring", "private", "serial")
+WAYS = tuple(os.environ.get("GPU_WAYS", "ring private serial").split())
 #: what is a time is better when small, what is none is a rate
 TIME = "_s"
 
@@ -55,6 +56,8 @@ def main() -> int:
     for name, plain in found["direct"].items():
         values = [found[way].get(name, 0.0) for way in ways]
         print(f"{name:28}" + "".join(f"{v:14.4g}" for v in values) + f"   {values[min(1, len(values) - 1)] / plain:.3f}")
+    for way, figures in found.items():
+        print(way, json.dumps(figures))
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
     return 0
