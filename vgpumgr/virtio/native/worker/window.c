@@ -86,5 +86,8 @@ CUresult wk_wait_stream(struct wk_call *c, CUstream stream)
 		r = wk_driver.cuStreamQuery(stream);
 	while (r == CUDA_ERROR_NOT_READY && now_ns() < end);
 	c->unfinished = r == CUDA_ERROR_NOT_READY;
-	return c->unfinished ? CUDA_SUCCESS : r;
+	if (c->unfinished)
+		return CUDA_SUCCESS;
+	/* what kernels have printed comes out at a wait, and not when one asks (CUDA C++ Programming Guide, Formatted Output) */
+	return r == CUDA_SUCCESS ? wk_driver.cuStreamSynchronize(stream) : r;
 }
