@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.run_host import MACHINE, PATIENCE_S, Host, read_line, wait_for
+from vgpumgr.app.metric_spec import SHARE_METRICS
 
 pytestmark = pytest.mark.native
 
@@ -227,6 +229,13 @@ def test_why_lists_each_gpu_and_malformed_shares_are_refused_in_a_sentence(host:
 def test_the_channel_of_a_share_is_in_the_metrics(host: Host) -> None:
     one = Tenant(host, "one", "--profile", "share:8GiB,30%", "--gpu", "0")
     text = host.call("metrics").stdout
+    for spec in SHARE_METRICS:
+        for name in spec.list_series():
+            found = [line for line in text.splitlines() if line.startswith(f"{name}{{")]
+            assert found, name
+            assert all(
+                set(re.findall(r"([A-Za-z_]+)=\"", line)) == set(spec.labels) for line in found
+            )
     for line in (
         "vgpumgr_gpu_share_memory_bytes{",
         'state="free"',

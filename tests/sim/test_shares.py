@@ -63,7 +63,9 @@ def test_hardware_alone_divides_equally() -> None:
         assert is_kept((50, 50), found), found
 
 
-@pytest.mark.parametrize("weights", [(10, 90), (30, 70), (50, 50), (10, 20, 30, 40), (5, 5, 10, 10, 10, 10, 20, 30)])
+@pytest.mark.parametrize(
+    "weights", [(10, 90), (30, 70), (50, 50), (10, 20, 30, 40), (5, 5, 10, 10, 10, 10, 20, 30)]
+)
 def test_bursting_tenants_have_their_weights(weights: Sequence[int]) -> None:
     with share_out("burst", weights) as tenants:
         start_all(tenants, BUSY)

@@ -44,7 +44,9 @@ class FakeChannel:
         self.answer = self.ask(JOIN, compute, fixed=fixed)
         self.page: mmap.mmap | None = None
 
-    def say(self, what: int, compute: int = 0, *, fixed: bool = False, fds: tuple[int, ...] = ()) -> None:
+    def say(
+        self, what: int, compute: int = 0, *, fixed: bool = False, fds: tuple[int, ...] = ()
+    ) -> None:
         """A message, with descriptors."""
         data = MESSAGE.pack(what, compute, fixed, b"channel")
         socket.send_fds(self.socket, [data], list(fds))
