@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from bench.registry import Figure, at_least, at_most
 from tests.support.shares_rig import Load, Tenant, mean, measure, share_out
 
-#: kernels of one length, some at once in each of two streams, so that there is always more work
+#: kernels of one length, always some more of them in the stream
 LENGTHS = {
     "100 us": Load(100_000, 1, 64),
     "1 ms": Load(1_000_000, 1, 8),
-    "5 ms": Load(1_000_000, 5, 2),
-    "50 ms": Load(1_000_000, 50, 1),
-    "500 ms": Load(1_000_000, 500, 1),
+    "5 ms": Load(5_000_000),
+    "50 ms": Load(50_000_000),
+    "500 ms": Load(500_000_000),
 }
 MIXED = ("100 us", "1 ms", "5 ms", "50 ms")
 #: goals in points

@@ -29,8 +29,8 @@ from vgpumgr.virtio.keeper import KeeperError
 
 pytestmark = pytest.mark.native
 
-#: kernels of 5 ms, two at once in two streams: no lack of work, and little of the host's processors
-BUSY = Load(1_000_000, 5, 2)
+#: kernels of 5 ms, always more than one in the stream: no lack of work, and little of the host's processors
+BUSY = Load(5_000_000)
 #: percentage points
 NEAR = 9.0
 
@@ -77,7 +77,7 @@ def test_kernels_of_any_length_have_their_weights() -> None:
     """From 1 ms to 500 ms: long ones make debt that is worked off."""
     weights = (40, 30, 30)
     with share_out("burst", weights) as tenants:
-        start_all(tenants, Load(1_000_000, 500, 1), Load(1_000_000, 50, 1), Load(1_000_000, 1, 8))
+        start_all(tenants, Load(50_000_000, 10, 1), Load(50_000_000, 1, 1), Load(1_000_000, 1, 8))
         found = parts(tenants, 12)
         assert is_kept(weights, found), found
 
@@ -96,7 +96,7 @@ def test_short_kernels_keep_their_turns() -> None:
 def test_a_tenant_that_waits_for_its_kernels_keeps_its_turn() -> None:
     """It has nothing to do for the time of a call, and is behind by its weight: the GPU waits for it."""
     with share_out("burst", (80, 20)) as tenants:
-        start_all(tenants, Load(1_000_000, 5, 4, streams=1), BUSY)
+        start_all(tenants, Load(5_000_000, depth=4, flight=1), BUSY)
         assert parts(tenants)[0] > 55
 
 
@@ -153,7 +153,7 @@ def test_an_endless_kernel_is_named_and_stops_nobody() -> None:
 
 def test_more_streams_and_processes_are_no_more_time() -> None:
     with share_out("burst", (50, 50)) as tenants:
-        tenants[0].start(Load(1_000_000, 5, 1, streams=16, processes=4))
+        tenants[0].start(Load(5_000_000, 1, 1, streams=16, processes=4))
         tenants[1].start(BUSY)
         found = parts(tenants, 6)
         assert is_kept((50, 50), found), found
