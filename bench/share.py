@@ -21,7 +21,7 @@ LENGTHS = {
     "1 ms": Load(1_000_000, 1, 8),
     "5 ms": Load(5_000_000),
     "50 ms": Load(50_000_000),
-    "500 ms": Load(500_000_000),
+    "500 ms": Load(500_000_000, flight=1),
 }
 MIXED = ("100 us", "1 ms", "5 ms", "50 ms")
 #: goals in points
@@ -52,7 +52,7 @@ SCENARIOS = (
     Scenario("burst", (50, 50), ("100 us",)),
     Scenario("burst", (30, 70), ("100 us", "50 ms")),
     Scenario("burst", (10, 20, 30, 40), MIXED),
-    Scenario("burst", (40, 30, 30), ("500 ms", "5 ms", "5 ms"), 20),
+    Scenario("burst", (40, 30, 30), ("500 ms", "5 ms", "5 ms"), 30),
     Scenario("burst", (5, 5, 10, 10, 10, 10, 20, 30), ("5 ms",)),
     Scenario("fixed", (30,), ("5 ms",)),
     Scenario("fixed", (10, 70), ("5 ms",)),

@@ -5,12 +5,10 @@ Bounds are loose, since the machine may be busy; ``./run bench share`` prints th
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -19,6 +17,7 @@ from tests.support.shares_rig import (
     GPU,
     Load,
     Tenant,
+    find_arbiter,
     mean,
     measure,
     share_out,
@@ -167,16 +166,6 @@ def test_sessions_killed_in_their_turns_leave_them() -> None:
             time.sleep(0.3)
             tenants[0].stop(signal.SIGKILL)
         wait_for(lambda: mean(measure(tenants, 1))[1] > 60, "all of the GPU for the other")
-
-
-def find_arbiter(socket: Path) -> int:
-    """The process of the arbiter at that socket."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            words = path.read_bytes().split(b"\0")
-            if words[0].endswith(b"vgpumgr-arbiter") and os.fsencode(socket) in words:
-                return int(path.parent.name)
-    raise AssertionError("no arbiter runs")
 
 
 def test_work_goes_on_without_an_arbiter_and_shares_come_back() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import signal
 import subprocess
 import tempfile
@@ -106,6 +107,16 @@ def measure(tenants: Sequence[Tenant], seconds: float, window_s: float = 1.0) ->
 def mean(rows: Sequence[Sequence[float]]) -> list[float]:
     """Of each tenant, over all windows."""
     return [sum(column) / len(column) for column in zip(*rows, strict=True)]
+
+
+def find_arbiter(socket: Path) -> int:
+    """The process of the arbiter at that socket."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            if words[0].endswith(b"vgpumgr-arbiter") and os.fsencode(socket) in words:
+                return int(path.parent.name)
+    raise AssertionError("no arbiter runs")
 
 
 def is_held(socket: Path) -> bool:
