@@ -26,6 +26,7 @@ BENCHMARKS = {
     "inventory": "bench.inventory",
     "lab": "bench.lab",
     "ptx": "bench.ptx",
+    "share": "bench.share",
     "suites": "bench.suites",
     "suites-small": "bench.suites_small",
 }

@@ -33,6 +33,7 @@ def build(source: Path, directory: Path) -> Path:
         *worker,
         NATIVE / "codec/codec.c",
         NATIVE / "transport/worker_limits.c",
+        NATIVE / "transport/worker_share.c",
         NATIVE / "generated/vg_codec.c",
         NATIVE / "generated/vg_dispatch.c",
         *WORKER_RULES,

@@ -85,7 +85,7 @@ def compile_worker(directory: Path, flags: Sequence[str]) -> list[str]:
     worker = [p for p in sorted((NATIVE / "worker").glob("*.c")) if p.name != "main.c"]
     generated = [NATIVE / "generated" / n for n in ("vg_codec.c", "vg_dispatch.c")]
     driver = sorted((NATIVE / "nulldriver").glob("*.c"))
-    driver.append(NATIVE / "transport" / "worker_limits.c")
+    driver += [NATIVE / "transport" / f"worker_{name}.c" for name in ("limits", "share")]
     driver += WORKER_RULES
     sources = [*worker, NATIVE / "codec" / "codec.c", *generated, *driver]
     compile_with(directory, flags, "-c", *map(str, sources))
