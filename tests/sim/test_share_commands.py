@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -249,4 +251,24 @@ def test_the_channel_of_a_share_is_in_the_metrics(host: Host) -> None:
     ]
     assert ratio.endswith(" 0.3")
     assert 'policy="burst"' in ratio
+    one.end()
+
+
+def test_an_arbiter_that_was_killed_is_named_and_recover_starts_another(host: Host) -> None:
+    one = Tenant(host, "one", "--profile", "share:8GiB,30%", "--gpu", "4")
+    assert one.read()["share"]["kept"] is True
+    socket = next((host.root / MACHINE / "host/run/arbiter").glob(f"{one.read()['device']}.sock"))
+    (pid,) = [
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if str(socket).encode() in (words := path.read_bytes()) and b"vgpumgr-arbiter" in words
+    ]
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: one.read()["share"]["kept"] is False, "the keeper notices")
+    assert one.say(f"alloc {1 * GIB}") == [0]  # programs go on
+    status = json.loads(host.call("status", "-o", "json", code=None).stdout)
+    (drift,) = [d for d in status["drift"] if d["kind"] == "arbiter-gone"]
+    assert "30% of the time is not kept" in drift["text"]
+    assert "started the arbiter of its GPU again" in host.call("recover").stdout
+    assert one.read()["share"]["kept"] is True
     one.end()
