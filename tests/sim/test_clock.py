@@ -20,7 +20,7 @@ from vgpumgr.sim import machine as machines
 pytestmark = pytest.mark.native
 
 #: kernels of 5 ms
-WORDS = ("1000000", "5", "1", "1", "0")
+WORDS = ("1000000", "5", "1", "1", "1")
 KERNEL_NS = 5_000_000
 
 
@@ -64,7 +64,7 @@ def test_kernels_take_the_device_time_that_they_sleep(clocked: Path) -> None:
 
 
 def test_processes_share_the_engine_equally_however_many_streams_they_have(clocked: Path) -> None:
-    processes = [compute(*WORDS), compute("1000000", "5", "1", "16", "0")]
+    processes = [compute(*WORDS), compute("1000000", "5", "1", "16", "1")]
     before = machines.read_device_time(clocked)
     time.sleep(3)
     after = machines.read_device_time(clocked)
@@ -75,7 +75,7 @@ def test_processes_share_the_engine_equally_however_many_streams_they_have(clock
 
 
 def test_a_process_killed_with_the_engine_leaves_it_to_the_next(clocked: Path) -> None:
-    first = compute("1000000", "0", "1", "1", "0")  # a kernel without end
+    first = compute("1000000", "0", "1", "1", "1")  # a kernel without end
     time.sleep(0.1)
     first.kill()
     first.communicate()
@@ -93,7 +93,7 @@ def test_without_a_clock_no_time_is_taken(monkeypatch: pytest.MonkeyPatch) -> No
         try:
             for key, value in machines.machine_env("a30-pair").items():
                 monkeypatch.setenv(key, value)
-            process = compute("1000000", "1000", "1", "1", "0")
+            process = compute("1000000", "1000", "1", "1", "1")
             time.sleep(0.5)
             assert end(process) > 10  # of a second each, if a clock were there
             process = compute(*WORDS, VGPUMGR_SIM_CLOCK="1")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import signal
 import subprocess
 import tempfile
@@ -30,24 +31,24 @@ GPU = "GPU-under-test"
 @dataclass(frozen=True)
 class Load:
     """What a guest process does: kernels of ``steps`` times ``step_ns`` of device time (0 steps: without end),
-    ``depth`` of them at once in each of ``streams`` streams (1: it waits for them before the next), with a pause;
+    ``depth`` of them at once in each of ``streams`` streams, ``flight`` times (1: it waits for them before the next);
     ``processes`` of that kind.
     """
 
     step_ns: int
     steps: int = 1
     depth: int = 1
-    streams: int = 2
-    pause_us: int = 0
+    streams: int = 1
+    flight: int = 2
     processes: int = 1
 
     @property
     def words(self) -> list[str]:
         """Arguments of the program."""
-        return [str(n) for n in (self.step_ns, self.steps, self.depth, self.streams, self.pause_us)]
+        return [str(n) for n in (self.step_ns, self.steps, self.depth, self.streams, self.flight)]
 
 
-ENDLESS = Load(1_000_000, 0, streams=1)
+ENDLESS = Load(1_000_000, 0, flight=1)
 
 
 class Tenant:
@@ -106,6 +107,16 @@ def measure(tenants: Sequence[Tenant], seconds: float, window_s: float = 1.0) ->
 def mean(rows: Sequence[Sequence[float]]) -> list[float]:
     """Of each tenant, over all windows."""
     return [sum(column) / len(column) for column in zip(*rows, strict=True)]
+
+
+def find_arbiter(socket: Path) -> int:
+    """The process of the arbiter at that socket."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            if words[0].endswith(b"vgpumgr-arbiter") and os.fsencode(socket) in words:
+                return int(path.parent.name)
+    raise AssertionError("no arbiter runs")
 
 
 def is_held(socket: Path) -> bool:

@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.shares_rig import is_held
+from tests.support.shares_rig import find_arbiter, is_held
 from tests.unit.transport_rig import LIB, wait_for
 from vgpumgr.errors import ChannelStartError
+from vgpumgr.host.confinement import audit_keeper
 from vgpumgr.virtio import arbiter
+from vgpumgr.virtio.sandbox import ARBITER_USER
 
 pytestmark = pytest.mark.native
 
@@ -140,6 +142,15 @@ def test_one_arbiter_for_each_gpu(burst: Path) -> None:
     words = [arbiter.ARBITER_PROGRAM, "--socket", burst, "--policy", "burst"]
     assert subprocess.run(words, check=False).returncode == 3
     assert arbiter.is_running(burst)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's arbiter has rights to give away")
+def test_it_has_no_rights_and_a_user_of_its_own(burst: Path) -> None:
+    pid = find_arbiter(burst)
+    assert [fact for fact in audit_keeper(pid) if not fact.holds] == []
+    status = Path(f"/proc/{pid}/status").read_text()
+    assert f"Uid:\t{ARBITER_USER}\t" in status
+    assert "Groups:\t \n" in status
 
 
 def test_it_ends_after_its_last_channel_and_can_come_again(tmp_path: Path) -> None:

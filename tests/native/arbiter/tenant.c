@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tenant STEP_NS STEPS DEPTH STREAMS PAUSE_US: a guest process that computes without end. Its kernel is STEPS times a nanosleep
+ * tenant STEP_NS STEPS DEPTH STREAMS FLIGHT: a guest process that computes without end. Its kernel is STEPS times a nanosleep
  * of STEP_NS, which is device time on a simulated machine with a clock; STEPS 0: it never ends. DEPTH kernels are launched into
- * each of STREAMS streams; then one stream after the other is waited for and gets the next, after PAUSE_US: with more than one it never
- * lacks work. SIGTERM ends it; it prints "ready", and at the end how many kernels it has done, or the CUDA error.
+ * each of STREAMS streams, FLIGHT times; then the oldest of them are waited for, and as many are launched: with more than one in
+ * flight no stream lacks work. SIGTERM ends it; it prints "ready", and at the end how many kernels it has done, or the CUDA error.
  */
 #include <cuda.h>
 #include <dlfcn.h>
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { STREAMS = 64 };
+enum { STREAMS = 64, FLIGHTS = 4 };
 
 static const char image[] =
 	".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -51,7 +51,7 @@ static void check(CUresult r, const char *what)
 static struct {
 	CUresult (*init)(unsigned), (*device)(CUdevice *, int), (*retain)(CUcontext *, CUdevice), (*current)(CUcontext);
 	CUresult (*load)(CUmodule *, const void *), (*function)(CUfunction *, CUmodule, const char *);
-	CUresult (*stream)(CUstream *, unsigned), (*wait)(CUstream);
+	CUresult (*stream)(CUstream *, unsigned), (*wait)(CUevent), (*event)(CUevent *, unsigned), (*record)(CUevent, CUstream);
 	CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);
 } cuda;
 
@@ -70,17 +70,20 @@ static void open_library(void)
 	*(void **)&cuda.load = find(library, "cuModuleLoadData");
 	*(void **)&cuda.function = find(library, "cuModuleGetFunction");
 	*(void **)&cuda.stream = find(library, "cuStreamCreate");
-	*(void **)&cuda.wait = find(library, "cuStreamSynchronize");
+	*(void **)&cuda.wait = find(library, "cuEventSynchronize");
+	*(void **)&cuda.event = find(library, "cuEventCreate");
+	*(void **)&cuda.record = find(library, "cuEventRecord");
 	*(void **)&cuda.launch = find(library, "cuLaunchKernel");
 }
 
 static unsigned depth;
 static void *arguments[2];
 
-static void launch(CUfunction function, CUstream stream)
+static void launch(CUfunction function, CUstream stream, CUevent event)
 {
 	for (unsigned i = 0; i < depth; i++)
 		check(cuda.launch(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL), "cuLaunchKernel");
+	check(cuda.record(event, stream), "cuEventRecord");
 }
 
 static CUfunction begin(unsigned streams, CUstream *stream)
@@ -105,28 +108,30 @@ int main(int argc, char **argv)
 {
 	unsigned step = argc == 6 ? (unsigned)atoi(argv[1]) : 0, steps = step ? (unsigned)atoi(argv[2]) : 0;
 	unsigned streams = step ? (unsigned)atoi(argv[4]) : 0;
+	unsigned flights = step ? (unsigned)atoi(argv[5]) : 0;
 	CUstream stream[STREAMS] = { NULL };
+	CUevent event[STREAMS][FLIGHTS];
 	unsigned long done = 0;
 	CUfunction function;
 
 	depth = step ? (unsigned)atoi(argv[3]) : 0;
 	arguments[0] = &step;
 	arguments[1] = &steps;
-	if (!step || !depth || !streams || streams > STREAMS)
+	if (!step || !depth || !streams || streams > STREAMS || !flights || flights > FLIGHTS)
 		return 2;
 	signal(SIGTERM, stop);
 	open_library();
 	function = begin(streams, stream);
 	printf("ready\n");
 	fflush(stdout);
-	for (unsigned i = 0; i < streams; i++)
-		launch(function, stream[i]);
-	for (unsigned i = 0; !stopping; i = (i + 1) % streams) {
-		check(cuda.wait(stream[i]), "cuStreamSynchronize");
+	for (unsigned i = 0; i < streams * flights; i++) {
+		check(cuda.event(&event[i % streams][i / streams], CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+		launch(function, stream[i % streams], event[i % streams][i / streams]);
+	}
+	for (unsigned i = 0; !stopping; i = (i + 1) % (streams * flights)) {
+		check(cuda.wait(event[i % streams][i / streams]), "cuEventSynchronize");
 		done += depth;
-		if (atoi(argv[5]))
-			usleep((unsigned)atoi(argv[5]));
-		launch(function, stream[i]);
+		launch(function, stream[i % streams], event[i % streams][i / streams]);
 	}
 	printf("%lu\n", done);
 	fflush(stdout);

@@ -184,12 +184,12 @@ static void pass(struct place *p, uint64_t ns)
 			target = reached + ns;
 		if (reached >= target)
 			return;
-		left = target - reached < SLICE_NS ? target - reached : SLICE_NS;
+		left = target - reached > SPIN_NS ? target - reached - SPIN_NS : 0;
 		if (now - e->since_ns > SLICE_NS) /* alone */
 			settle(p, now);
 		pthread_mutex_unlock(&e->lock);
-		if (left > SPIN_NS)
-			sleep_ns(left - SPIN_NS);
+		if (left)
+			sleep_ns(left < SLICE_NS ? left : SLICE_NS);
 		pthread_mutex_lock(&e->lock);
 	}
 }

@@ -57,6 +57,7 @@ void vg_share_use(uint32_t lane)
 {
 	vg_share_page = mapped;
 	vg_share_row = mapped ? &mapped->row[lane] : NULL;
+	vg_close_fd(&page_fd);
 }
 
 void vg_share_ring(void)
