@@ -1,7 +1,9 @@
 """All that only a GPU can show: `python3 -m bench.gpu OUT [CHECK...]` on a host with an NVIDIA driver and nvcc.
 
-Nothing is installed, and no setting of the GPU is changed. What is built (`vgpumgr/_lib`) must be there. Each check's
-output is in OUT/CHECK.log, its figures in OUT/CHECK.json. The checks of a group run at the same time, the timings alone.
+Nothing is installed, and no setting of the GPU is changed. What is built (`vgpumgr/_lib`) must be there. The output
+of a check is in OUT/CHECK.log, its figures in OUT/CHECK.json. The checks of a group run at the same time, the timings
+alone. The environment can name $GPU_LIBCUDA, $GPU_ARCH, $VGPUMGR_NVCC, $GPU_CASES (tests/sim/cuda, built elsewhere),
+$GPU_SUITE and $GPU_TORCH (parts), $GPU_STRACE.
 """
 
 from __future__ import annotations
@@ -25,16 +27,49 @@ def list_checks(out: Path) -> dict[str, tuple[int, list[str]]]:
     module = [PYTHON, "-m"]
     torch = [PYTHON, "-m", "bench.gpu.frameworks"]
     tests = [f"tests/sim/test_ptx_{name}.py" for name in PTX_TESTS]
-    pytest = [*module, "pytest", "-k", "not cancel and not deadlock and not compute_120 and not lanes and not refused and not mistakes and not misuse", "-q", "-p", "no:cacheprovider", "--timeout=30", "--timeout-method=thread", "-n", "3"]
+    pytest = [
+        *module,
+        "pytest",
+        "-k",
+        "not cancel and not deadlock and not compute_120 and not lanes and not refused and not mistakes and not misuse",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--timeout=30",
+        "--timeout-method=thread",
+        "-n",
+        "3",
+    ]
     return {
         "host": (60, [*module, "bench.gpu.host"]),
-        "programs": (150, [*module, "bench.gpu.programs", "--json", f"{out}/programs.json", "guest"]),
+        "programs": (
+            150,
+            [*module, "bench.gpu.programs", "--json", f"{out}/programs.json", "guest"],
+        ),
         "cases": (150, [*module, "bench.gpu.programs", "--json", f"{out}/cases.json", "cases"]),
-        "sequences": (120, [*module, "bench.gpu.sequences", "25", "1", "--answers", f"{out}/answers.json"]),
-        "sequences2": (120, [*module, "bench.gpu.sequences", "25", "1001", "--answers", f"{out}/answers2.json"]),
-        "kernels": (100, [*module, "bench.gpu.kernels", "300", "1", "--json", f"{out}/kernels.json"]),
+        "sequences": (
+            120,
+            [*module, "bench.gpu.sequences", "25", "1", "--answers", f"{out}/answers.json"],
+        ),
+        "sequences2": (
+            120,
+            [*module, "bench.gpu.sequences", "25", "1001", "--answers", f"{out}/answers2.json"],
+        ),
+        "kernels": (
+            100,
+            [*module, "bench.gpu.kernels", "300", "1", "--json", f"{out}/kernels.json"],
+        ),
         "ptx": (150, [*pytest, *tests]),
-        "suite": (170, [*module, "bench.gpu.suite", "--json", f"{out}/suite.json", *os.environ.get("GPU_SUITE", "").split()]),
+        "suite": (
+            170,
+            [
+                *module,
+                "bench.gpu.suite",
+                "--json",
+                f"{out}/suite.json",
+                *os.environ.get("GPU_SUITE", "").split(),
+            ],
+        ),
         "torch": (170, [*torch, *os.environ.get("GPU_TORCH", "").split()]),
         "questions": (60, [*module, "bench.gpu.questions"]),
         "shares": (100, [*module, "bench.gpu.shares", os.environ.get("GPU_SECONDS", "5")]),

@@ -14,8 +14,13 @@ COMMANDS = (
 
 
 def run(words: list[str]) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=60, check=False)
-    print(f"\n$ {' '.join(words[-6:])}: {done.returncode}\n{done.stdout[-6000:]}{done.stderr[-2500:]}", flush=True)
+    done = subprocess.run(
+        words, capture_output=True, text=True, errors="replace", timeout=60, check=False
+    )
+    print(
+        f"\n$ {' '.join(words[-6:])}: {done.returncode}\n{done.stdout[-6000:]}{done.stderr[-2500:]}",
+        flush=True,
+    )
 
 
 def ask_nvml() -> None:
@@ -38,15 +43,32 @@ def ask_nvml() -> None:
         try:
             info = n.nvmlDeviceGetGpuInstanceProfileInfo(device, profile)
             print("profile", profile, {k: getattr(info, k) for k, _ in info._fields_})
-            print("  placements", [(p.start, p.size) for p in n.nvmlDeviceGetGpuInstancePossiblePlacements(device, info.id)])
+            print(
+                "  placements",
+                [
+                    (p.start, p.size)
+                    for p in n.nvmlDeviceGetGpuInstancePossiblePlacements(device, info.id)
+                ],
+            )
         except Exception as error:
             print("profile", profile, "!", error)
 
 
 def main() -> int:
-    for words in (["nvidia-smi"], ["nvidia-smi", "-q"], ["uname", "-a"], ["ls", "-la", "/dev"], ["ldconfig", "-p"],
-                  ["cat", "/proc/driver/nvidia/version"], ["sh", "-c", "cat /proc/driver/nvidia/gpus/*/information"],
-                  ["sh", "-c", "lspci -nn | head -40; ls /sys/bus/pci/devices; ls /usr/local/nvidia/lib64 | head -80"]):
+    for words in (
+        ["nvidia-smi"],
+        ["nvidia-smi", "-q"],
+        ["uname", "-a"],
+        ["ls", "-la", "/dev"],
+        ["ldconfig", "-p"],
+        ["cat", "/proc/driver/nvidia/version"],
+        ["sh", "-c", "cat /proc/driver/nvidia/gpus/*/information"],
+        [
+            "sh",
+            "-c",
+            "lspci -nn | head -40; ls /sys/bus/pci/devices; ls /usr/local/nvidia/lib64 | head -80",
+        ],
+    ):
         with contextlib.suppress(OSError):
             run(words)
     for words in COMMANDS:

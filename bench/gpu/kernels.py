@@ -47,8 +47,12 @@ def list_forms() -> list[tuple[str, str, str, int]]:
         for name in names
         if not name.startswith(CARRY)
     ]
-    forms += [(name, to, kind, 2 if name.startswith("mul") else 1) for to, kind, name in CONVERSIONS]
-    forms += [(f"setp.{name}", "p", kind, 2) for kind, names in COMPARISONS.items() for name in names]
+    forms += [
+        (name, to, kind, 2 if name.startswith("mul") else 1) for to, kind, name in CONVERSIONS
+    ]
+    forms += [
+        (f"setp.{name}", "p", kind, 2) for kind, names in COMPARISONS.items() for name in names
+    ]
     return forms
 
 
@@ -60,7 +64,10 @@ def write_kernel(form: tuple[str, str, str, int]) -> str:
     places = "".join(f"mad.wide.u32 %p{n}, %x0, {size}, %a{n};\n" for n in range(count))
     words = ", ".join(f"%{source}{n + 1}" for n in range(count))
     if to == "p":
-        work, store = f"{name} %q, {words}; selp.b32 %x1, 1, 0, %q;", "mad.wide.u32 %o, %x0, 4, %o; st.global.b32 [%o], %x1;"
+        work, store = (
+            f"{name} %q, {words}; selp.b32 %x1, 1, 0, %q;",
+            "mad.wide.u32 %o, %x0, 4, %o; st.global.b32 [%o], %x1;",
+        )
     else:
         width = struct.calcsize(KINDS[to][1])
         work = f"{name} %{to}0, {words};"
@@ -121,7 +128,8 @@ def compare_forms() -> dict[str, Any]:
             different[form[0]] = {
                 "lanes": len(wrong),
                 "shown": [
-                    f"{[hex(o[n]) for o in operands]}: gpu {theirs[n]:#x}, simulated {ours[n]:#x}" for n in wrong[:6]
+                    f"{[hex(o[n]) for o in operands]}: gpu {theirs[n]:#x}, simulated {ours[n]:#x}"
+                    for n in wrong[:6]
                 ],
             }
     return {"forms": len(forms), "different": different, "failed": failed}
@@ -153,7 +161,11 @@ def compare_random(count: int, first: int) -> dict[str, Any]:
             differences[seed] = ptx_random.describe(found[0], found[1])
         if not isinstance(found[1][0], bytes):
             errors[str(found[1])] += 1
-    return {"kernels": count, "different": differences, "errors of the GPU": dict(errors.most_common(8))}
+    return {
+        "kernels": count,
+        "different": differences,
+        "errors of the GPU": dict(errors.most_common(8)),
+    }
 
 
 def main() -> int:
@@ -162,10 +174,20 @@ def main() -> int:
     parser.add_argument("seed", type=int)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    found = {"forms": compare_forms() if options.seed == 1 else {}, "random": compare_random(options.count, options.seed)}
+    found = {
+        "forms": compare_forms() if options.seed == 1 else {},
+        "random": compare_random(options.count, options.seed),
+    }
     if options.json:
         options.json.write_text(json.dumps(found, indent=1))
-    print(json.dumps({k: {a: b if isinstance(b, int) else len(b) for a, b in v.items()} for k, v in found.items()}))
+    print(
+        json.dumps(
+            {
+                k: {a: b if isinstance(b, int) else len(b) for a, b in v.items()}
+                for k, v in found.items()
+            }
+        )
+    )
     return 0
 
 

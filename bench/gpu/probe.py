@@ -20,7 +20,8 @@ from bench.gpu.rig import MODES, SHIMS, GpuRig, find_driver
 
 ASK = """
 import ctypes
-cu = ctypes.CDLL("libcuda.so.1"); p = ctypes.c_uint64(); c = ctypes.c_void_p(); s = ctypes.create_string_buffer(b"abcdefgh")
+cu = ctypes.CDLL("libcuda.so.1"); p = ctypes.c_uint64(); c = ctypes.c_void_p()
+s = ctypes.create_string_buffer(b"abcdefgh")
 for name, *arguments in (("cuInit", 0), ("cuDevicePrimaryCtxRetain", ctypes.byref(c), 0), ("cuCtxSetCurrent", c),
         ("cuMemAlloc_v2", ctypes.byref(p), ctypes.c_size_t(1 << 20)), ("cuMemsetD8_v2", p, 7, ctypes.c_size_t(8)),
         ("cuMemcpyDtoH_v2", s, p, ctypes.c_size_t(8))):
@@ -54,10 +55,17 @@ def probe(mode: str) -> bool:
         with show_log(rig), rig:
             ready = time.monotonic() - start
             done = subprocess.run(
-                [sys.executable, "-c", ASK], env=rig.guest(), capture_output=True, text=True, timeout=60, check=False
+                [sys.executable, "-c", ASK],
+                env=rig.guest(),
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
             )
             took = time.monotonic() - start - ready
-            print(f"{mode}: ready after {ready:.2f} s, then {took:.2f} s: {done.returncode}\n{done.stdout}{done.stderr}")
+            print(
+                f"{mode}: ready after {ready:.2f} s, then {took:.2f} s: {done.returncode}\n{done.stdout}{done.stderr}"
+            )
             print(rig.keeper.worker_log.read_text(errors="replace")[-3000:])
             print(rig.status())
             return done.returncode == 0
@@ -69,7 +77,11 @@ def probe(mode: str) -> bool:
         return False
     finally:
         kernel = subprocess.run(["dmesg"], capture_output=True, text=True, check=False).stdout
-        print("\n".join(line for line in kernel.splitlines()[-30:] if "audit" in line or "type=" in line))
+        print(
+            "\n".join(
+                line for line in kernel.splitlines()[-30:] if "audit" in line or "type=" in line
+            )
+        )
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""The guest programs and the cases of the simulated driver's own tests: on the host's driver, and through a channel to it.
+"""The guest programs, and the cases of the simulated driver's own tests: on the host's driver, and forwarded.
 
 usage: python3 -m bench.gpu.programs [--json FILE] [guest|cases]...
 
@@ -129,7 +129,9 @@ def run_way(
         if not found[at].passed and found[at].status != -1:
             found[at] = run_one(job[0], way, job[1], env | job[2])
         if not found[at].passed:
-            print(f"FAIL {way:11} {job[0]}: {found[at].status}: {found[at].said[-400:]!r}", flush=True)
+            print(
+                f"FAIL {way:11} {job[0]}: {found[at].status}: {found[at].said[-400:]!r}", flush=True
+            )
     return found
 
 
@@ -143,7 +145,9 @@ def describe_end(rig: GpuRig, way: str) -> list[Run]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("what", nargs="*", default=["guest", "cases"])
     options = parser.parse_args()

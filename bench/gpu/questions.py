@@ -14,7 +14,10 @@ from pathlib import Path
 from bench.gpu.rig import ARCH, SIMULATED, channel, direct
 from tests.guest.build_programs import compile_program
 
-CALLS = "chmod,fchmodat,unlink,unlinkat,mknod,mknodat,mkdir,openat,open,socket,bind,connect,rename,sched_get_priority_max,sched_setscheduler,execve"
+CALLS = (
+    "chmod,fchmodat,unlink,unlinkat,mknod,mknodat,mkdir,openat,open,socket,bind,connect,rename,"
+    "sched_get_priority_max,sched_setscheduler,execve"
+)
 
 
 def main() -> int:
@@ -23,16 +26,31 @@ def main() -> int:
     for way, env in (("direct", direct()), ("forwarded", None)):
         if env is None:
             with channel() as rig:
-                done = subprocess.run([program], env=rig.guest(), capture_output=True, text=True, timeout=60, check=False)
+                done = subprocess.run(
+                    [program],
+                    env=rig.guest(),
+                    capture_output=True,
+                    text=True,
+                    timeout=60,
+                    check=False,
+                )
         else:
-            done = subprocess.run([program], env=env, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(
+                [program], env=env, capture_output=True, text=True, timeout=60, check=False
+            )
         print(f"{way}: {done.returncode}\n{done.stdout}{done.stderr}", flush=True)
     strace = os.environ.get("GPU_STRACE") or shutil.which("strace")
     if strace:
         env = direct() | {"LD_LIBRARY_PATH": f"{Path(strace).parent}:{direct()['LD_LIBRARY_PATH']}"}
         words = [strace, "-f", "-e", f"trace={CALLS}", str(program)]
-        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=False)
-        lines = [line for line in done.stderr.splitlines() if "ENOENT" not in line and "ENOTDIR" not in line]
+        done = subprocess.run(
+            words, env=env, capture_output=True, text=True, timeout=60, check=False
+        )
+        lines = [
+            line
+            for line in done.stderr.splitlines()
+            if "ENOENT" not in line and "ENOTDIR" not in line
+        ]
         print("\n".join(lines)[-9000:])
     return 0
 

@@ -71,7 +71,9 @@ def name_device() -> str:
 class GpuRig(Rig):
     """A channel whose worker has the host's driver and its first GPU."""
 
-    def __init__(self, transport: str, mode: str = "enforce", shm_size_bytes: int = 64 << 20) -> None:
+    def __init__(
+        self, transport: str, mode: str = "enforce", shm_size_bytes: int = 64 << 20
+    ) -> None:
         driver, uuid = find_driver(), name_device()
         super().__init__(
             transport,
@@ -119,7 +121,10 @@ def with_our_runtime() -> dict[str, str]:
     for name in ("libcudart.so.12", "libcudart.so.13"):
         if not (place / name).exists():
             (place / name).symlink_to(SHIMS / name)
-    return os.environ | {"LD_LIBRARY_PATH": f"{place}:{find_driver().parent}", "CUDA_VISIBLE_DEVICES": "0"}
+    return os.environ | {
+        "LD_LIBRARY_PATH": f"{place}:{find_driver().parent}",
+        "CUDA_VISIBLE_DEVICES": "0",
+    }
 
 
 @contextmanager

@@ -88,7 +88,9 @@ def tell(reached: Reached, differences: list[Difference], violations: int) -> in
     print(f"{reached.describe()}; {len(differences)} differ; {violations} violations")
     count = Counter(d.kind for d in differences)
     for kind, number in count.most_common(LONGEST):
-        shortest = min((d for d in differences if d.kind == kind), key=lambda d: len(d.sequence["steps"]))
+        shortest = min(
+            (d for d in differences if d.kind == kind), key=lambda d: len(d.sequence["steps"])
+        )
         print(f"\n{number} x {kind}\n{str(shortest)[-2500:]}")
     return int(bool(differences or violations))
 

@@ -45,19 +45,39 @@ def rate(rows: list[tuple[float, int]], start: float, end: float) -> float:
 
 def alone(program: Path, kernel: tuple[str, str]) -> float:
     """Directly, with nobody else."""
-    with subprocess.Popen([program, "1.5", *kernel], env=direct(), stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [program, "1.5", *kernel], env=direct(), stdout=subprocess.PIPE, text=True
+    ) as process:
         rows = read(process)
     return rate(rows, rows[0][0] + 0.3, rows[-1][0])
 
 
-def run(program: Path, seconds: float, policy: str, percents: tuple[int, ...], kernels: tuple[tuple[str, str], ...]) -> None:
+def run(
+    program: Path,
+    seconds: float,
+    policy: str,
+    percents: tuple[int, ...],
+    kernels: tuple[tuple[str, str], ...],
+) -> None:
     """All tenants at once; a line for each."""
     full = {kernel: alone(program, kernel) for kernel in dict.fromkeys(kernels)}
     running = []
     for percent, kernel in zip(percents, kernels, strict=True):
         profile = ["--profile", f"share:4GiB,{percent}%", "--compute-policy", policy]
-        words = [sys.executable, "-m", "vgpumgr", "run", *profile, "--", str(program), str(seconds), *kernel]
-        running.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        words = [
+            sys.executable,
+            "-m",
+            "vgpumgr",
+            "run",
+            *profile,
+            "--",
+            str(program),
+            str(seconds),
+            *kernel,
+        ]
+        running.append(
+            subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
         time.sleep(0.2)
     rows = [read(process) for process in running]
     if not all(rows):
@@ -66,10 +86,17 @@ def run(program: Path, seconds: float, policy: str, percents: tuple[int, ...], k
     parts = [rate(r, start, end) / full[k] for r, k in zip(rows, kernels, strict=True)]
     whole = sum(parts) if policy == "burst" else 1.0
     weights = sum(percents) if policy == "burst" else 100
-    print(f"{policy} {':'.join(map(str, percents))}, over {end - start:.1f} s; all together {100 * sum(parts):.1f} % of one alone")
+    mix = ":".join(map(str, percents))
+    print(
+        f"{policy} {mix}, {end - start:.1f} s; all together {100 * sum(parts):.1f} % of one alone"
+    )
     for percent, part, kernel in zip(percents, parts, kernels, strict=True):
         asked, had = 100 * percent / weights, 100 * part / whole
-        print(f"   asked {asked:5.1f} %, had {had:5.1f} %, error {had - asked:+.2f} points ({1e3 / full[kernel]:.2f} ms a kernel)", flush=True)
+        length = f"{1e3 / full[kernel]:.2f} ms a kernel"
+        print(
+            f"   asked {asked:5.1f} %, had {had:5.1f} %, error {had - asked:+.2f} points ({length})",
+            flush=True,
+        )
 
 
 def main() -> int:

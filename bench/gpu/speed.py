@@ -16,7 +16,7 @@ from bench.gpu.rig import ARCH, channel, direct
 from tests.guest.build_programs import compile_program
 from vgpumgr.errors import VgpumgrError
 
-TURNS = int(os.environ.get('GPU_TURNS', '2'))
+TURNS = int(os.environ.get("GPU_TURNS", "2"))
 LONGEST_S = 25
 WAYS = tuple(os.environ.get("GPU_WAYS", "ring private serial").split())
 #: what is a time is better when small, what is none is a rate
@@ -55,7 +55,11 @@ def main() -> int:
     print(f"{'':28}" + "".join(f"{way:>14}" for way in ways) + "   ring/direct")
     for name, plain in found["direct"].items():
         values = [found[way].get(name, 0.0) for way in ways]
-        print(f"{name:28}" + "".join(f"{v:14.4g}" for v in values) + f"   {values[min(1, len(values) - 1)] / plain:.3f}")
+        print(
+            f"{name:28}"
+            + "".join(f"{v:14.4g}" for v in values)
+            + f"   {values[min(1, len(values) - 1)] / plain:.3f}"
+        )
     for way, figures in found.items():
         print(way, json.dumps(figures))
     if options.json:

@@ -18,8 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bench.gpu.rig import channel, direct
-from bench.suite_runner import __file__ as RUNNER
 
+RUNNER = Path(__file__).parents[1] / "suite_runner.py"
 AT_ONCE = 12
 LONGEST_S = 60
 
@@ -27,7 +27,8 @@ LONGEST_S = 60
 def list_modules(parts: list[str]) -> list[str]:
     """See bench.suites."""
     spec = importlib.util.find_spec("numba_cuda")
-    assert spec is not None and spec.submodule_search_locations
+    assert spec is not None
+    assert spec.submodule_search_locations
     place = Path(next(iter(spec.submodule_search_locations))) / "numba/cuda/tests"
     found = (
         "numba.cuda.tests." + ".".join(path.relative_to(place).with_suffix("").parts)
@@ -39,7 +40,7 @@ def list_modules(parts: list[str]) -> list[str]:
 
 def run_module(module: str, env: dict[str, str]) -> list[dict[str, str]]:
     done = subprocess.run(
-        [sys.executable, RUNNER, str(LONGEST_S), module],
+        [sys.executable, str(RUNNER), str(LONGEST_S), module],
         env=env | {"NUMBA_CACHE_DIR": "/tmp/numba"}, stdout=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -55,15 +56,29 @@ def main() -> int:
         for way, env in (("direct", direct()), ("ring", rig.guest())):
             start = time.monotonic()
             with ThreadPoolExecutor(AT_ONCE) as pool:
-                found[way] = [line for lines in pool.map(lambda m, env=env: run_module(m, env), modules) for line in lines]
-            print(way, dict(Counter(line["outcome"] for line in found[way])), f"{time.monotonic() - start:.0f} s", flush=True)
+                found[way] = [
+                    line
+                    for lines in pool.map(lambda m, env=env: run_module(m, env), modules)
+                    for line in lines
+                ]
+            print(
+                way,
+                dict(Counter(line["outcome"] for line in found[way])),
+                f"{time.monotonic() - start:.0f} s",
+                flush=True,
+            )
             if options.json:
                 options.json.write_text(json.dumps(found))
         print("violations", rig.status().violations, "lost", rig.status().sessions.lost)
     fine = {line["id"] for line in found["direct"] if line["outcome"] == "passed"}
     for line in found["ring"]:
         if line["outcome"] != "passed" and line["id"] in fine:
-            print("only forwarded:", line["id"].removeprefix("numba.cuda.tests."), line["outcome"], line["why"][-300:])
+            print(
+                "only forwarded:",
+                line["id"].removeprefix("numba.cuda.tests."),
+                line["outcome"],
+                line["why"][-300:],
+            )
     return 0
 
 

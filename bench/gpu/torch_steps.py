@@ -4,7 +4,7 @@ unless its name says so. Run it directly, and with the guest's libraries in fron
 usage: python3 bench/gpu/torch_steps.py [STEP...]
 """
 
-# ruff: noqa: ANN001, ANN202, E731
+# ruff: noqa: ARG005, E501, N812
 import json
 import os
 import sys
@@ -23,7 +23,13 @@ DEVICE = "cuda"
 def about():
     free, total = torch.cuda.mem_get_info()
     p = torch.cuda.get_device_properties(0)
-    return {"torch": torch.__version__, "name": p.name, "total": total, "free": free, "count": torch.cuda.device_count()}
+    return {
+        "torch": torch.__version__,
+        "name": p.name,
+        "total": total,
+        "free": free,
+        "count": torch.cuda.device_count(),
+    }
 
 
 def operations():
@@ -70,7 +76,12 @@ def random_numbers():
     torch.manual_seed(5)
     x = torch.randn(1 << 16, device=DEVICE)
     drop = F.dropout(torch.ones(1 << 16, device=DEVICE), 0.25)
-    return {"first": x[:4].tolist(), "mean": x.mean().item(), "std": x.std().item(), "kept": (drop > 0).float().mean().item()}
+    return {
+        "first": x[:4].tolist(),
+        "mean": x.mean().item(),
+        "std": x.std().item(),
+        "kept": (drop > 0).float().mean().item(),
+    }
 
 
 def backward():
@@ -78,7 +89,10 @@ def backward():
     losses = {}
     for where in ("cpu", DEVICE):
         torch.manual_seed(3)
-        w, b = torch.randn(64).to(where).requires_grad_(), torch.zeros(64).to(where).requires_grad_()
+        w, b = (
+            torch.randn(64).to(where).requires_grad_(),
+            torch.zeros(64).to(where).requires_grad_(),
+        )
         x = torch.randn(256, 64).to(where)
         step = torch.optim.AdamW([w, b], lr=0.05)
         for _ in range(20):

@@ -16,7 +16,20 @@ from typing import Any, NoReturn
 import pytest
 
 #: CUDA's codes, as the interpreter's; see ptx_runner
-STATUS = {218: 1, 222: 2, 209: 3, 2: 4, 700: 5, 716: 6, 715: 7, 719: 7, 710: 8, 1: 9, 718: 10, 701: 9}
+STATUS = {
+    218: 1,
+    222: 2,
+    209: 3,
+    2: 4,
+    700: 5,
+    716: 6,
+    715: 7,
+    719: 7,
+    710: 8,
+    1: 9,
+    718: 10,
+    701: 9,
+}
 LOG_BYTES = 8192
 
 
@@ -167,13 +180,17 @@ class GpuModule:
 
     def cluster(self, *blocks: int) -> None:
         """So many blocks are a cluster, in every launch from now on."""
-        self._cluster = ((*blocks, 1, 1)[0], (*blocks, 1, 1)[1], (*blocks, 1, 1)[2]) if blocks else (0, 0, 0)
+        self._cluster = (
+            ((*blocks, 1, 1)[0], (*blocks, 1, 1)[1], (*blocks, 1, 1)[2]) if blocks else (0, 0, 0)
+        )
 
     def lane_instructions(self) -> NoReturn:
         """Of the interpreter's engine."""
         not_here("engine to ask")
 
-    def run(self, name: str, grid: Any, block: Any, codes: str = "", *arguments: Any, shared: int = 0) -> None:
+    def run(
+        self, name: str, grid: Any, block: Any, codes: str = "", *arguments: Any, shared: int = 0
+    ) -> None:
         """Launches and waits."""
         from tests.sim.ptx_runner import _three, pack_params
 
@@ -190,7 +207,12 @@ class GpuModule:
             attribute = (c_uint * 18)(4, 0, *self._cluster)
 
             class Config(ctypes.Structure):
-                _fields_ = [("shape", c_uint * 7), ("stream", c_void_p), ("attrs", c_void_p), ("count", c_uint)]
+                _fields_ = [
+                    ("shape", c_uint * 7),
+                    ("stream", c_void_p),
+                    ("attrs", c_void_p),
+                    ("count", c_uint),
+                ]
 
             config = Config((c_uint * 7)(*shape), None, ctypes.addressof(attribute), 1)
             code = cuda().cuLaunchKernelEx(byref(config), function, None, extra)
@@ -205,6 +227,3 @@ class GpuModule:
     def printed(self) -> str:
         """What kernels printed, which goes to the process's output here."""
         not_here("printf that can be read")
-
-
-
