@@ -167,7 +167,7 @@ def test_it_ends_after_its_last_channel_and_can_come_again(tmp_path: Path) -> No
 
 
 def test_an_arbiter_that_does_not_start_is_one_error(tmp_path: Path) -> None:
-    (tmp_path / f"{GPU}.sock.lock").mkdir()
+    (tmp_path / f"{GPU.removeprefix('GPU-')}.sock.lock").mkdir()
     with pytest.raises(ChannelStartError) as caught:
         arbiter.ensure(GPU, "burst", tmp_path)
     assert "does not start" in str(caught.value)
@@ -175,8 +175,24 @@ def test_an_arbiter_that_does_not_start_is_one_error(tmp_path: Path) -> None:
 
 
 def test_another_policy_is_refused_by_name(burst: Path) -> None:
+    first = FakeChannel(burst)
+    assert first.answer == (WELCOME, "")
     refused = FakeChannel(burst, fixed=True)
     assert refused.answer == (REFUSED, "the GPU's arbiter has the policy burst")
+
+
+def test_one_without_channels_takes_the_policy_of_the_next(burst: Path) -> None:
+    fixed = FakeChannel(burst, fixed=True)
+    assert fixed.answer == (WELCOME, "")
+    assert FakeChannel(burst).answer == (REFUSED, "the GPU's arbiter has the policy fixed")
+    fixed.socket.close()
+    wait_for(lambda: FakeChannel(burst).answer == (WELCOME, ""), "the other policy")
+
+
+def test_a_path_that_no_socket_can_have_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(ChannelStartError) as caught:
+        arbiter.ensure(GPU, "burst", tmp_path / ("x" * 100))
+    assert "choose a shorter VGPUMGR_RUN_DIR" in str(caught.value.hint)
 
 
 def test_only_one_channel_has_the_turn(burst: Path) -> None:
