@@ -8,12 +8,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from vgpumgr.host.machine import LIB_DIR
-from vgpumgr.virtio import keeper
+from vgpumgr.virtio import arbiter, keeper
 from vgpumgr.virtio.keeper import Keeper, KeeperError, KeeperOptions, KeeperStatus
 
 LIB = LIB_DIR
@@ -79,6 +80,7 @@ class Rig:
         self._clients: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> Self:
+        self._take_share()
         self.keeper.start(self.options)
         try:
             self.keeper.wait_ready()
@@ -87,6 +89,13 @@ class Rig:
             self.__exit__(None, None, None)
             raise
         return self
+
+    def _take_share(self) -> None:
+        """``VGPUMGR_TEST_SHARE=burst`` or ``fixed`` has each channel's time granted by an arbiter of its own."""
+        policy = os.environ.get("VGPUMGR_TEST_SHARE")
+        if policy and self.options.compute is None:
+            socket = arbiter.ensure("GPU-test", policy, self.directory / "arbiter", linger_s=1)
+            self.options = replace(self.options, compute=50, compute_policy=policy, arbiter=socket)
 
     def __exit__(
         self,

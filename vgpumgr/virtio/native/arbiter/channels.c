@@ -108,7 +108,8 @@ static int join(struct channels *all, struct client *c, const struct vg_share_me
 	if (c->number != ARB_NONE || !message->compute || message->compute > 100)
 		return -EPROTO;
 	if (!message->fixed == fixed) {
-		answer(c, VG_SHARE_REFUSED, fixed ? "the GPU's arbiter has the policy fixed" : "the GPU's arbiter has the policy burst", -1);
+		answer(c, VG_SHARE_REFUSED,
+		       fixed ? "the GPU's arbiter has the policy fixed" : "the GPU's arbiter has the policy burst", -1);
 		return -EBUSY;
 	}
 	c->number = arb_join(&all->policy, message->compute, channels_clock());
@@ -289,8 +290,10 @@ static void name_overdue(struct client *c, const struct arb_channel *state, uint
 	if (c->named_ns && now - c->named_ns < NAME_AGAIN_NS)
 		return;
 	c->named_ns = now;
-	fprintf(stderr, "arbiter: channel %s does not give back its turn: work of it has been on the GPU for more than %llu ms; "
-		"others go on beside it\n", c->name, ARB_PATIENCE_NS / 1000000);
+	fprintf(stderr,
+		"arbiter: channel %s does not give back its turn: work of it has been on the GPU for more than %llu ms; "
+		"others go on beside it\n",
+		c->name, ARB_PATIENCE_NS / 1000000);
 }
 
 static void publish(struct client *c, const struct arb_channel *state, uint64_t now)

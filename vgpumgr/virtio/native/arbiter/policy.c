@@ -89,7 +89,7 @@ static void charge(struct arb_channel *c, uint64_t ns)
 	c->virtual_ns += ns * PERCENT / c->weight;
 }
 
-/* A cap grows with time, and falls by what is used; what it could not use because another channel had the GPU is kept for longer. */
+/* A cap grows with time and falls by what is used. What it could not use because another channel had the GPU is kept for longer. */
 static void fill(struct arbiter *a, int i, uint64_t ns, uint64_t charged)
 {
 	struct arb_channel *c = &a->channel[i];

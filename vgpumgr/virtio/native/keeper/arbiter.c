@@ -19,7 +19,7 @@
 #include "keeper.h"
 #include "launcher.h"
 
-enum { ANSWER_S = 10, RETRY_MS = 1000 };
+enum { ANSWER_S = 10, AGAIN_S = 1, RETRY_MS = 1000 }; /* AGAIN_S: while the channel is served */
 
 static int refuse(struct keeper *keeper, const char *why)
 {
@@ -56,7 +56,7 @@ static int take_account(struct keeper *keeper, const struct vg_share_message *me
 /* The arbiter waits for nobody, so that its answer comes at once or never. */
 static int join(struct keeper *keeper)
 {
-	struct timeval limit = { .tv_sec = ANSWER_S };
+	struct timeval limit = { .tv_sec = keeper->launcher < 0 ? ANSWER_S : AGAIN_S };
 	struct vg_share_message message;
 	char why[VG_SHARE_TEXT];
 	int fd = -1, error;
