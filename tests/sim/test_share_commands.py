@@ -257,7 +257,8 @@ def test_the_channel_of_a_share_is_in_the_metrics(host: Host) -> None:
 def test_an_arbiter_that_was_killed_is_named_and_recover_starts_another(host: Host) -> None:
     one = Tenant(host, "one", "--profile", "share:8GiB,30%", "--gpu", "4")
     assert one.read()["share"]["kept"] is True
-    socket = next((host.root / MACHINE / "host/run/arbiter").glob(f"{one.read()['device']}.sock"))
+    name = one.read()["device"].removeprefix("GPU-").replace("-", "")
+    socket = host.root / MACHINE / f"host/run/arbiter/{name}.sock"
     (pid,) = [
         int(path.parent.name)
         for path in Path("/proc").glob("[0-9]*/cmdline")

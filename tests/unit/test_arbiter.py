@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import gc
 import mmap
 import os
 import socket
@@ -13,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -39,9 +39,12 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 class FakeChannel:
     """A keeper and its worker, as the arbiter sees them."""
 
+    made: ClassVar[list[FakeChannel]] = []
+
     def __init__(self, path: Path, compute: int = 50, *, fixed: bool = False) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(10)
+        self.made.append(self)
         self.socket.connect(str(path))
         self.answer = self.ask(JOIN, compute, fixed=fixed)
         self.page: mmap.mmap | None = None
@@ -125,7 +128,8 @@ def burst(tmp_path: Path) -> Iterator[Path]:
     """The socket of an arbiter with the policy burst."""
     path = arbiter.ensure(GPU, "burst", tmp_path, linger_s=1)
     yield path
-    gc.collect()  # connections of a test that failed
+    while FakeChannel.made:
+        FakeChannel.made.pop().socket.close()
     wait_for(lambda: not is_held(path), "the arbiter's end")
 
 
@@ -167,16 +171,28 @@ def test_it_ends_after_its_last_channel_and_can_come_again(tmp_path: Path) -> No
 
 
 def test_an_arbiter_that_does_not_start_is_one_error(tmp_path: Path) -> None:
-    (tmp_path / f"{GPU}.sock.lock").mkdir()
+    (tmp_path / f"{GPU.removeprefix('GPU-')}.sock.lock").mkdir()
     with pytest.raises(ChannelStartError) as caught:
         arbiter.ensure(GPU, "burst", tmp_path)
     assert "does not start" in str(caught.value)
     assert caught.value.hint
 
 
-def test_another_policy_is_refused_by_name(burst: Path) -> None:
+def test_another_policy_is_refused_by_name_while_there_are_channels(burst: Path) -> None:
+    assert FakeChannel(burst).answer == (WELCOME, "")
     refused = FakeChannel(burst, fixed=True)
     assert refused.answer == (REFUSED, "the GPU's arbiter has the policy burst")
+
+
+def test_an_arbiter_without_channels_takes_the_policy_of_the_next(burst: Path) -> None:
+    assert FakeChannel(burst, fixed=True).answer == (WELCOME, "")
+    assert FakeChannel(burst).answer == (REFUSED, "the GPU's arbiter has the policy fixed")
+
+
+def test_a_path_that_no_socket_can_have_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(ChannelStartError) as caught:
+        arbiter.ensure(GPU, "burst", tmp_path / ("x" * 100))
+    assert "choose a shorter VGPUMGR_RUN_DIR" in str(caught.value.hint)
 
 
 def test_only_one_channel_has_the_turn(burst: Path) -> None:

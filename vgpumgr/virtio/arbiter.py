@@ -19,6 +19,8 @@ from vgpumgr.host.files import DIRECTORY, make_directory
 from vgpumgr.host.machine import LIB_DIR
 from vgpumgr.virtio.sandbox import ARBITER_USER
 
+#: a UNIX socket's address ends there (sun_path, see unix(7))
+LONGEST_PATH = 107
 ARBITER_PROGRAM = LIB_DIR / "bin" / "vgpumgr-arbiter"
 #: for its start, and for its answer; it waits for nothing itself
 START_S = 10.0
@@ -35,7 +37,14 @@ def ensure(gpu_uuid: str, policy: str, directory: Path, *, linger_s: int | None 
     now (None: half a minute). ``policy`` is ``fixed`` or ``burst``; one that runs with the other policy takes this one
     if it has no channel, and else refuses the channel, not this. Raises ChannelStartError.
     """
-    path = directory / f"{gpu_uuid}.sock"
+    # short: the paths of sockets are limited
+    path = directory / f"{gpu_uuid.removeprefix('GPU-').replace('-', '')}.sock"
+    if len(str(path)) > LONGEST_PATH:
+        raise ChannelStartError(
+            f"cannot start the arbiter of GPU {gpu_uuid}",
+            why=f"its socket's path has {len(str(path))} characters, {LONGEST_PATH} are possible",
+            hint="choose a shorter VGPUMGR_RUN_DIR",
+        )
     words = [str(ARBITER_PROGRAM), "--socket", str(path), "--policy", policy, "--detach"]
     words += ["--log", str(path.with_suffix(".log"))]
     if linger_s is not None:

@@ -38,7 +38,7 @@ from vgpumgr.host.machine import LIB_DIR, Machine
 from vgpumgr.host.process import describe_stuck, kill_tree
 from vgpumgr.model.codec import decode
 from vgpumgr.model.gpu import HOLDER_NAME
-from vgpumgr.virtio.arbiter import ensure
+from vgpumgr.virtio.arbiter import LONGEST_PATH, ensure
 from vgpumgr.virtio.channel import (
     ChannelPaths,
     ChannelSpec,
@@ -305,8 +305,6 @@ WORKER_PROGRAM = LIB_DIR / "bin" / "vgpumgr-worker"
 HOLD_PROGRAM = LIB_DIR / "bin" / HOLDER_NAME
 #: the guest's, which serves a command of this host as well
 AGENT_PROGRAM = LIB_DIR / "guest" / "vgpumgr-guestd"
-#: a UNIX socket's address ends there (sun_path, see unix(7))
-_LONGEST_PATH = 107
 
 
 def find_other_version(lib: Path = LIB_DIR) -> str | None:
@@ -441,7 +439,7 @@ class KeeperChannels:
             KeeperError: a keeper is there but refuses to answer.
             NotPermittedError: it is another user's.
         """
-        if self._measure(channel_id) > _LONGEST_PATH:
+        if self._measure(channel_id) > LONGEST_PATH:
             return None  # no socket can have that path
         try:
             status = self._keeper(channel_id).status(timeout_s=ANSWER_S)
@@ -510,10 +508,10 @@ class KeeperChannels:
     def _prepare(self, spec: ChannelSpec) -> None:
         directory = self._keeper(spec.id).directory
         longest = self._measure(spec.id)
-        if longest > _LONGEST_PATH:
+        if longest > LONGEST_PATH:
             raise ChannelStartError(
                 f"cannot start channel {spec.id}",
-                why=f"its socket's path has {longest} characters, {_LONGEST_PATH} are possible",
+                why=f"its socket's path has {longest} characters, {LONGEST_PATH} are possible",
                 hint="choose a shorter VGPUMGR_RUN_DIR",
             )
         try:
