@@ -1,151 +1,163 @@
-"""Runs the guest programs on a host's own driver: directly, and through shims, ring and worker, without a VM.
+"""The guest programs, and the cases of the simulated driver's own tests: on the host's driver, and forwarded.
 
-usage: python bench/gpu/programs.py [--libcuda PATH] [--json FILE] PROGRAM...
+usage: python3 -m bench.gpu.programs [--json FILE] [guest|cases]...
 
-Standard library only, so that it runs on a GPU host where nothing can be installed: build here (`./run setup`, then
-tests/guest/build_programs.py), copy `vgpumgr/_lib`, this file and the compiled programs there. Results name the
-driver that answered; those of a simulated driver say so and are no measurement of a GPU.
+Each program runs directly and over the ring, shared and private lanes, and the serial stream, several at once. The
+cases tell whether what the simulated driver is tested against is what NVIDIA's driver does.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-LIB = Path(__file__).resolve().parents[2] / "vgpumgr" / "_lib"
-PATIENCE_S = 60.0
-TIMEOUT_S = 300.0
+from bench.gpu.rig import ARCH, GpuRig, channel, direct, with_our_runtime
+from tests.guest.build_programs import NAMES, SOURCES, compile_program
+from tests.sim import cuda_harness
 
-
-def ask_keeper(directory: Path, command: str) -> dict[str, Any]:
-    """One request on a keeper's control socket."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(str(directory / "control.sock"))
-        connection.sendall(json.dumps({"command": command}).encode() + b"\n")
-        answer: dict[str, Any] = json.loads(connection.makefile().readline())
-        return answer
-
-
-def wait_until(condition: Any, what: str) -> None:
-    """Polls; raises TimeoutError naming what was waited for."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(what)
-        time.sleep(0.05)
+TIMEOUT_S = 15
+AT_ONCE = 10
+TRANSPORTS = ("ring", "private", "serial")
+#: two devices, another runtime's major version, memory held until told
+LEFT_OUT = {"devices", "vectoradd12", "holdmem", "secret"}
+#: cases that wait for something, need another device, or are of the simulated driver alone
+LEFT_OUT_CASES = {
+    "list", "no_device", "hold", "try_most", "machine_code_only", "busy", "refused", "in_step", "peers",
+    "limited", "link_objects",
+}  # fmt: skip
+CASE_PROGRAMS = (
+    "contexts", "memory", "streams", "batches", "attributes", "launches", "linking", "graphs",
+    "graph_objects", "virtual", "textures",
+)  # fmt: skip
 
 
-@contextmanager
-def channel(libcuda: str) -> Iterator[Path]:
-    """Keeper, worker on this driver, and an agent on this host; gives the agent's socket."""
-    with tempfile.TemporaryDirectory(prefix="vgg") as name:
-        directory, agent_socket = Path(name) / "k", Path(name) / "agent.sock"
-        directory.mkdir()
-        keeper = subprocess.Popen(
-            [LIB / "bin/vgpumgr-keeper", "--dir", directory, "--worker", LIB / "bin/vgpumgr-worker",
-             "--", "--cuda", libcuda]
-        )  # fmt: skip
-        agent: subprocess.Popen[bytes] | None = None
-        try:
-            wait_until((directory / "control.sock").exists, "keeper")
-            wait_until(lambda: worker_is_up(directory), "worker")
-            agent = subprocess.Popen(
-                [LIB / "guest/vgpumgr-guestd", "--transport", "ring", "--socket", agent_socket,
-                 "--ivshmem-socket", directory / "ivshmem.sock"]
-            )  # fmt: skip
-            wait_until(
-                lambda: ask_keeper(directory, "status")["guest"]["hello"] == "ring", "agent's hello"
-            )
-            yield agent_socket
-        finally:
-            for process in (agent, keeper):
-                if process is not None:
-                    process.terminate()
-                    process.wait()
+@dataclass(frozen=True)
+class Run:
+    """One program, one way."""
+
+    name: str
+    way: str
+    passed: bool
+    status: int
+    wall_s: float
+    said: str
 
 
-def worker_is_up(directory: Path) -> bool:
-    """Whether CUDA came up in the worker. Raises RuntimeError with its reason if it did not."""
-    worker = ask_keeper(directory, "status")["worker"]
-    if worker["state"] == "failed":
-        raise RuntimeError(worker["message"])
-    return bool(worker["state"] == "ready")
-
-
-def run_program(program: Path, env: dict[str, str]) -> dict[str, Any]:
-    """One program: its verdict, its lines and its wall time."""
+def run_one(name: str, way: str, words: Sequence[str | Path], env: dict[str, str]) -> Run:
+    """To its end, or for TIMEOUT_S."""
     start = time.perf_counter()
-    done = subprocess.run(
-        [program], env=env, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
-    )
-    lines = (done.stdout + done.stderr).splitlines()
-    return {
-        "passed": done.returncode == 0 and any(line.startswith("PASS") for line in lines),
-        "status": done.returncode,
-        "lines": lines,
-        "wall_s": round(time.perf_counter() - start, 4),
-    }
+    try:
+        done = subprocess.run(
+            [str(word) for word in words],
+            env=env, capture_output=True, text=True, errors="replace", check=False, timeout=TIMEOUT_S,
+        )  # fmt: skip
+        status, said = done.returncode, done.stdout[-700:] + done.stderr[-700:]
+    except subprocess.TimeoutExpired as error:
+        status, said = -1, f"no end in {TIMEOUT_S} s: {error.stdout!r} {error.stderr!r}"
+    return Run(name, way, status == 0, status, round(time.perf_counter() - start, 3), said)
 
 
-def describe_driver(libcuda: str) -> dict[str, Any]:
-    """Version and first device of the driver, asked in the documented way."""
-    cuda = ctypes.CDLL(libcuda)
-    version, name, device = ctypes.c_int(), ctypes.create_string_buffer(256), ctypes.c_int()
-    cuda.cuInit(0)
-    cuda.cuDriverGetVersion(ctypes.byref(version))
-    cuda.cuDeviceGet(ctypes.byref(device), 0)
-    cuda.cuDeviceGetName(name, 256, device)
-    return {
-        "cuda_driver_version": version.value,
-        "device": name.value.decode(errors="replace"),
-        "simulated": "VGPUMGR_SIM" in os.environ,
-    }
+def build_guest() -> dict[str, Path]:
+    """Each program of tests/guest/programs, for the GPU of this host."""
+    names = [name for name in NAMES if name not in LEFT_OUT]
+
+    def build(name: str) -> Path:
+        part = SOURCES / "parts" / f"{name}.cu"
+        more = ("-rdc=true", str(part)) if part.exists() else ()
+        return compile_program(SOURCES / f"{name}.cu", *more, ARCH)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(names, pool.map(build, names), strict=True))
 
 
-def measure(libcuda: str, programs: list[Path]) -> dict[str, Any]:
-    """Every program both ways."""
-    with tempfile.TemporaryDirectory(prefix="vgr") as runtime:
-        for name in ("libcudart.so.12", "libcudart.so.13"):
-            (Path(runtime) / name).symlink_to(LIB / "guest" / name)
-        old = os.environ.get("LD_LIBRARY_PATH", "")
-        direct = os.environ | {"LD_LIBRARY_PATH": f"{runtime}:{Path(libcuda).parent}:{old}"}
-        results = {p.name: {"direct": run_program(p, direct)} for p in programs}
-        with channel(libcuda) as agent:
-            shims = {"LD_LIBRARY_PATH": str(LIB / "guest"), "VGPUMGR_AGENT": str(agent)}
-            for program in programs:
-                results[program.name]["forwarded"] = run_program(program, os.environ | shims)
-    return {"date": time.strftime("%Y-%m-%d"), "driver": describe_driver(libcuda)} | {
-        "programs": results
-    }
+def build_cases(out: Path) -> tuple[dict[str, Path], Path]:
+    """Each program of tests/sim/cuda and their kernels."""
+    kernels = cuda_harness.compile_kernels(out / "kernels.ptx", "-ptx", "-arch=sm_80")
+    built = os.environ.get("GPU_CASES")
+    if not built:
+        for name in CASE_PROGRAMS:
+            cuda_harness.compile_program(name, out)
+    return {name: Path(built or out) / name for name in CASE_PROGRAMS}, kernels
+
+
+def list_cases(program: str) -> list[str]:
+    """Of one program of tests/sim/cuda, out of its source."""
+    from tests.sim.test_cuda_driver import cases
+
+    return [case for case in cases(program) if case not in LEFT_OUT_CASES]
+
+
+def measure(what: Sequence[str]) -> list[Run]:
+    """Directly first, all at once; then each transport."""
+    with tempfile.TemporaryDirectory(prefix="vgp") as name:
+        jobs: list[tuple[str, list[str | Path], dict[str, str]]] = []
+        if "guest" in what:
+            jobs += [(name, [path], {}) for name, path in build_guest().items()]
+        if "cases" in what:
+            programs, kernels = build_cases(Path(name))
+            jobs += [
+                (f"{program}:{case}", [path, case], {"KERNELS": str(kernels)})
+                for program, path in programs.items()
+                for case in list_cases(program)
+            ]
+        found = run_way(jobs, "direct", direct())
+        if "guest" in what:
+            found += run_way(jobs, "our runtime", with_our_runtime())
+        for transport in TRANSPORTS if "cases" not in what else TRANSPORTS[:1]:
+            with channel(transport) as rig:
+                found += run_way(jobs, transport, rig.guest())
+                found += describe_end(rig, transport)
+    return found
+
+
+def run_way(
+    jobs: Sequence[tuple[str, Sequence[str | Path], dict[str, str]]], way: str, env: dict[str, str]
+) -> list[Run]:
+    """All of them, AT_ONCE; what did not pass once more by itself: some compare how much memory is free."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = list(pool.map(lambda job: run_one(job[0], way, job[1], env | job[2]), jobs))
+    for at, job in enumerate(jobs):
+        if not found[at].passed and found[at].status != -1:
+            found[at] = run_one(job[0], way, job[1], env | job[2])
+        if not found[at].passed:
+            print(
+                f"FAIL {way:11} {job[0]}: {found[at].status}: {found[at].said[-400:]!r}", flush=True
+            )
+    return found
+
+
+def describe_end(rig: GpuRig, way: str) -> list[Run]:
+    """Whether the channel is as it was: the same worker, no violation, no session lost."""
+    status = rig.status()
+    fine = status.violations.count == 0
+    said = f"violations {status.violations}, sessions {status.sessions}, worker {status.worker}"
+    log = rig.keeper.worker_log.read_text(errors="replace")[-1500:]
+    return [Run("the channel at the end", way, fine, int(not fine), 0.0, said + log)]
 
 
 def main() -> int:
-    """Run, print a table, write the whole as JSON where asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--libcuda", default="/usr/lib/x86_64-linux-gnu/libcuda.so.1")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--json", type=Path)
-    parser.add_argument("programs", nargs="+", type=Path)
+    parser.add_argument("what", nargs="*", default=["guest", "cases"])
     options = parser.parse_args()
-    report = measure(options.libcuda, [p.resolve() for p in options.programs])
-    print(json.dumps(report["driver"]))
-    for name, ways in report["programs"].items():
-        for way, result in ways.items():
-            verdict = "PASS" if result["passed"] else "FAIL"
-            print(f"{verdict} {way:10} {result['wall_s']:8.3f} s  {name}  {result['lines'][-1:]}")
+    found = measure(options.what)
+    for way in dict.fromkeys(run.way for run in found):
+        of_way = [run for run in found if run.way == way]
+        print(f"{way}: {sum(run.passed for run in of_way)} of {len(of_way)} pass")
     if options.json:
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
-    return 0 if all(r["passed"] for w in report["programs"].values() for r in w.values()) else 1
+        options.json.write_text(json.dumps([asdict(run) for run in found], indent=1) + "\n")
+    return int(not all(run.passed for run in found))
 
 
 if __name__ == "__main__":

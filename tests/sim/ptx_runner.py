@@ -229,10 +229,18 @@ def pack_params(codes: str, *arguments: float | bytes) -> bytes:
     return block
 
 
+Interpreter = Module
+if "VGPUMGR_PTX_GPU" in os.environ:
+    # what is expected of the interpreter is asked of a GPU
+    from tests.sim.ptx_gpu import GpuModule
+
+    Module = GpuModule  # type: ignore[assignment, misc]
+
+
 def nvcc() -> Path:
     """The CUDA compiler that set-up made."""
     cache = Path(os.environ.get("VGPUMGR_CACHE", ROOT / ".cache"))
-    return cache / "cuda" / "nvcc-link" / "nvcc"
+    return Path(os.environ.get("VGPUMGR_NVCC", cache / "cuda" / "nvcc-link" / "nvcc"))
 
 
 @functools.cache

@@ -147,7 +147,7 @@ CHANGES = {
     "vgpu-a100": ("vf enable 0 --yes", "vf disable 0 --yes"),
 }  # fmt: skip
 #: in ``tests/unit``: they need a domain whose devices change, or change more than a machine; run prints its command's
-OTHERS = {"attach", "detach", "virtio restart", "doctor", "run"}
+OTHERS = {"attach", "detach", "virtio restart", "virtio set", "doctor", "run"}
 
 
 def test_the_verbs_that_are_asked_to_be_quiet_are_all_that_change_something() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.run_host import MACHINE, PATIENCE_S, Host, read_line, wait_for
+from vgpumgr.app.metric_spec import SHARE_METRICS
 
 pytestmark = pytest.mark.native
 
@@ -227,6 +231,13 @@ def test_why_lists_each_gpu_and_malformed_shares_are_refused_in_a_sentence(host:
 def test_the_channel_of_a_share_is_in_the_metrics(host: Host) -> None:
     one = Tenant(host, "one", "--profile", "share:8GiB,30%", "--gpu", "0")
     text = host.call("metrics").stdout
+    for spec in SHARE_METRICS:
+        for name in spec.list_series():
+            found = [line for line in text.splitlines() if line.startswith(f"{name}{{")]
+            assert found, name
+            assert all(
+                set(re.findall(r"([A-Za-z_]+)=\"", line)) == set(spec.labels) for line in found
+            )
     for line in (
         "vgpumgr_gpu_share_memory_bytes{",
         'state="free"',
@@ -240,4 +251,24 @@ def test_the_channel_of_a_share_is_in_the_metrics(host: Host) -> None:
     ]
     assert ratio.endswith(" 0.3")
     assert 'policy="burst"' in ratio
+    one.end()
+
+
+def test_an_arbiter_that_was_killed_is_named_and_recover_starts_another(host: Host) -> None:
+    one = Tenant(host, "one", "--profile", "share:8GiB,30%", "--gpu", "4")
+    assert one.read()["share"]["kept"] is True
+    socket = next((host.root / MACHINE / "host/run/arbiter").glob(f"{one.read()['device']}.sock"))
+    (pid,) = [
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if str(socket).encode() in (words := path.read_bytes()) and b"vgpumgr-arbiter" in words
+    ]
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: one.read()["share"]["kept"] is False, "the keeper notices")
+    assert one.say(f"alloc {1 * GIB}") == [0]  # programs go on
+    status = json.loads(host.call("status", "-o", "json", code=None).stdout)
+    (drift,) = [d for d in status["drift"] if d["kind"] == "arbiter-gone"]
+    assert "30% of the time is not kept" in drift["text"]
+    assert "started the arbiter of its GPU again" in host.call("recover").stdout
+    assert one.read()["share"]["kept"] is True
     one.end()

@@ -101,6 +101,11 @@ class FakeChannels:
             raise ChannelStartError("no keeper")
         self.next_memory[channel_id] = memory_bytes
 
+    def start_arbiter(self, spec: ChannelSpec) -> None:
+        self._enter("start_arbiter")
+        assert spec.compute is not None
+        self.share_more.pop("kept", None)
+
     def set_share(self, channel_id: str, memory_bytes: int, compute: int) -> None:
         self._enter("set_share")
         if self.used.get(channel_id, 0) > memory_bytes:

@@ -16,6 +16,7 @@ import pytest
 from tests.support.service import Bench, make_bench
 from vgpumgr.app.operations.channels import restart_channel
 from vgpumgr.app.operations.recovery import Recovery
+from vgpumgr.app.operations.shares import set_share
 from vgpumgr.cli.main import main
 from vgpumgr.cli.session import GlobalOptions, Session, Streams
 from vgpumgr.errors import NotPermittedError
@@ -46,6 +47,8 @@ class Cli:
             document = getattr(service, operation)(params["selector"])
         elif operation == "restart_channel":
             document = restart_channel(service.parts, **params)
+        elif operation == "set_share":
+            document = set_share(service.parts, **params)
         else:
             document = getattr(service, operation)()
         return document.as_data()  # type: ignore[no-any-return]
@@ -296,3 +299,53 @@ def test_quiet_prints_no_plan(cli: Cli) -> None:
     assert len(cli.run("-q", "detach", "vm01").splitlines()) == 1
     dry = cli.run("-q", "attach", "vm01", "--profile", "1g.10gb", "--dry-run")
     assert "create GPU instance" in dry, "here the plan is the answer"
+
+
+def test_a_share_is_attached_shown_and_changed(cli: Cli) -> None:
+    text = cli.run("attach", "vm01", "--equal", "8", "--compute-policy", "fixed")
+    assert text.startswith("attached share:10GiB,12% on GPU 0 to vm01")
+    assert cli.calls[-1][1]["profile"] == "share:1/8"
+    shown = cli.run("virtio", "show", "vm01")
+    assert "  share         10 GiB, 12% of the time, fixed\n" in shown
+    assert "  time          0.0 s on the GPU, held back 0.0 s, 0 turns\n" in shown
+    assert "    device-memory 10GiB, 0 B used" in shown
+    assert "share:10GiB,12%" in cli.run("vm", "show", "vm01")
+    assert re.search(r"12% fixed, 0.0 s used", cli.run("virtio", "list", "-o", "wide"))
+    dry = cli.run("virtio", "set", "vm01", "--memory", "6GiB", "--dry-run")
+    assert dry.splitlines()[:2] == [
+        "would make the share of vm01 share:6GiB,12%:",
+        "  ~ make share:10GiB,12% share:6GiB,12%",
+    ]
+    line = "made the share of vm01 share:6GiB,40%\n"
+    assert cli.run("-q", "virtio", "set", "vm01", "--memory", "6GiB", "--compute", "40%") == line
+    assert cli.run("virtio", "set", "vm01", "--compute", "40", "-o", "name") == "vm01\n"
+    bench = cli.bench
+    bench.channels.used[bench.store.list_attachments()[0].id] = 5 << 30
+    cli.run("virtio", "set", "vm01", "--memory", "1GiB")
+    assert cli.code == 6
+    assert cli.err.splitlines() == [
+        "error:   cannot limit the device memory to 1 GiB",
+        "why:     its programs use 5 GiB of it now",
+        "try:     --memory 5GiB or more; or end programs in it, then repeat        (VG229, exit 6)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("virtio", "set", "vm01"), "neither --memory nor --compute is given"),
+        (("virtio", "set", "vm01", "--memory", "6GB"), "write 6GiB"),
+        (("virtio", "set", "vm01", "--compute", "x"), "'x' is not a whole number"),
+        (("virtio", "set", "vm01", "--compute", "0"), "1% to 100% can"),
+        (("attach", "vm01", "--equal", "65"), "65 is not from 1 to 64"),
+        (("attach", "vm01", "--equal", "2", "--profile", "vf"), "contradict each other"),
+        (("attach", "vm01", "--profile", "vf", "--compute-policy", "burst"), "is for shares"),
+    ],
+)
+def test_wrong_lines_about_shares(cli: Cli, words: tuple[str, ...], text: str) -> None:
+    cli.bench.service.attach(AttachRequest("vm02", "share:8GiB,30%"))
+    if words[0] == "virtio":
+        cli.bench.service.attach(AttachRequest("vm01", "share:8GiB,30%"))
+    cli.run(*words)
+    assert cli.code == 2
+    assert text in cli.err

@@ -473,3 +473,18 @@ finally:
     if done.returncode == 77:
         pytest.skip("cgroup2 cannot be mounted here")
     assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_a_group_that_cannot_be_entered_is_none(tmp_path: Path) -> None:
+    """As for a process whose own group is outside of its cgroup namespace: the group is made, and nothing may move there."""
+    top = tmp_path / "cgroup"
+    (top / "name" / "cgroup.procs").mkdir(parents=True)  # writing to it fails
+    (top / "cgroup.controllers").write_text("memory pids\n")
+    (top / "cgroup.subtree_control").write_text("memory pids\n")
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    (proc / "cgroup").write_text("0::/\n")
+    (proc / "mountinfo").write_text(f"31 23 0:28 / {top} rw - cgroup2 cgroup2 rw,nsdelegate\n")
+    (found,) = make_cgroups("name", {"memory": 1 << 30}, proc)
+    assert (found.controller, found.version, found.path) == ("memory", 2, None)
+    assert "cannot be entered" in found.why

@@ -15,6 +15,7 @@ import pytest
 from tests.support.clock import FakeClock
 from tests.support.service import make_bench
 from vgpumgr.app.operations.gpus import DRAIN, RESUME
+from vgpumgr.app.operations.shares import SET
 from vgpumgr.app.transactions import FAMILIES, MachineFamilies
 from vgpumgr.engine.context import OperationContext
 from vgpumgr.engine.journal import Contents, Journal
@@ -367,7 +368,7 @@ def test_a_step_of_another_version_is_reported_and_stops_nothing_else(
 
 
 def test_every_operation_has_its_family() -> None:
-    known = (layouts.OPERATION, *passthrough.OPERATIONS, *vgpus.OPERATIONS, DRAIN, RESUME)
+    known = (layouts.OPERATION, *passthrough.OPERATIONS, *vgpus.OPERATIONS, DRAIN, RESUME, SET)
     assert set(FAMILIES) == {"attach", "detach", "run", "restart", "recover", *known}
 
 

@@ -291,13 +291,24 @@ def test_a_lost_state_file_comes_back_from_the_metadata(bench: Bench) -> None:
     assert get_record(bench) == record
 
 
-def test_status_names_a_share_that_is_not_kept_or_overdue(bench: Bench) -> None:
+def test_status_names_a_share_whose_work_is_overdue(bench: Bench) -> None:
     attach(bench, "share:8GiB,30%")
     assert Recovery(bench.service.parts).status().warnings == []
-    bench.channels.share_more = {"kept": False, "overdue_s": 12.0}
-    one, two = Recovery(bench.service.parts).status().warnings
-    assert "vm01: the arbiter of its GPU does not run" in one
-    assert "vm01: for 12 s its work has been on the GPU after its turn" in two
+    bench.channels.share_more = {"overdue_s": 12.0}
+    (warning,) = Recovery(bench.service.parts).status().warnings
+    assert "vm01: for 12 s its work has been on the GPU after its turn" in warning
+
+
+def test_an_arbiter_that_has_gone_is_drift_and_recover_starts_another(bench: Bench) -> None:
+    attach(bench, "share:8GiB,30%")
+    bench.channels.share_more = {"kept": False}
+    (drift,) = Recovery(bench.service.parts).diff().drift
+    assert (drift.kind, drift.hint) == ("arbiter-gone", "vgpumgr recover")
+    assert "30% of the time is not kept" in drift.text
+    done = Recovery(bench.service.parts).recover(Policy())
+    assert [action.text for action in done.actions] == ["started the arbiter of its GPU again"]
+    assert done.drift == []
+    assert get_record(bench).id in bench.channels.running
 
 
 # --- virtio set

@@ -32,9 +32,9 @@ from vgpumgr.model.gpu import GpuProcess, LostGpu, ProcessKind, Utilisation
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.tui.app import TopApp
 from vgpumgr.tui.frame import Tone, draw, draw_once
-from vgpumgr.tui.rows import ASCII, UNICODE, Column
-from vgpumgr.tui.sample import HISTORY, take_sample
-from vgpumgr.tui.view import Outcome, Page, View
+from vgpumgr.tui.rows import ASCII, UNICODE, Column, Order, list_tree
+from vgpumgr.tui.sample import HISTORY, History, take_sample
+from vgpumgr.tui.view import Command, Outcome, Page, View, choose_command
 
 Golden = Callable[[str, str], None]
 GIB = 1 << 30
@@ -488,3 +488,26 @@ def test_numbers_in_names_are_numbers(view: View, world: World) -> None:
     view.sort()
     found = [row.label.split()[0] for row in view.list_rows() if not row.depth]
     assert found == ["0", "1", "2", "3", "10"]
+
+
+def test_shares_of_a_gpu_are_rows_below_it_with_their_holders(world: World, tmp_path: Path) -> None:
+    bench = make_bench(tmp_path / "shares", [make_gpu(A100, 0, None)])
+    bench.channels.hello = True
+    bench.service.attach(AttachRequest("vm01", "share:8GiB,30%"))
+    bench.service.attach(AttachRequest("vm02", "share:16GiB,20%"))
+    machine = Machine("test", tmp_path, tmp_path, tmp_path, "test:///default")
+    application = Application(machine, bench.service.parts)
+    world.documents = {
+        "list_gpus": application.list_gpus().as_data(),
+        "list_vms": bench.service.list_vms().as_data(),
+    }
+    holder = {"pid": 7, "name": "vgpumgr-hold", "kind": "compute", "memory_bytes": GIB}
+    world.documents["list_gpus"]["gpus"][0]["processes"] = [holder, {**holder, "name": "Xorg"}]
+    sample = take_sample(world.call, FakeClock())
+    rows = list_tree(sample, History(), (), Order(), UNICODE)
+    assert [row.label for row in rows[1:]] == ["share:8GiB,30%", "share:16GiB,20%", "Xorg (7)"]
+    assert "vm01" in rows[1].used_by
+    assert rows[1].memory == "0.0/8 GiB"
+    command = choose_command("detach", rows[2])
+    assert isinstance(command, Command)
+    assert (command.verb, command.names) == (("detach",), ("vm02",))

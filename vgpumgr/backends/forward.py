@@ -306,6 +306,9 @@ class ForwardBackend(Backend):
         elif record.channel is not None and status is not None and status.worker_failed:
             text = f"its worker does not start: {status.problem or 'it ends again and again'}"
             yield make_drift(record, DriftKind.WORKER_DOWN, text, "vgpumgr recover")
+        elif status is not None and status.share is not None and not status.share.kept:
+            text = f"the arbiter of its GPU does not run: its {status.share.compute}% of the time is not kept"
+            yield make_drift(record, DriftKind.ARBITER_GONE, text, "vgpumgr recover")
 
     def has_all(self, record: AttachmentRecord, snapshot: Snapshot) -> bool:
         """See ``Backend``."""

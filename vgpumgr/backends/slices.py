@@ -219,7 +219,8 @@ def choose(
     snapshot: Snapshot,
     refusal: str,
 ) -> Sequence[Slice]:
-    """A slice for each that is asked for. Raises what ``choose_slices`` and ``choose_shares`` do."""
+    """A slice for each that is asked for. Raises NvmlMissingError and what ``choose_slices``, ``choose_shares`` do."""
+    snapshot.require_gpus()
     if isinstance(profile, ShareRequest):
         seats = choose_shares(request, profile, nodes, snapshot, refusal)
         return [ShareSlice(seat) for seat in seats]

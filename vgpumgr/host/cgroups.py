@@ -11,6 +11,7 @@ import errno
 import hashlib
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -93,7 +94,12 @@ def make_cgroups(
         try:
             path = _choose_parent(one, controller) / name
             path.mkdir(mode=0o755, exist_ok=True)
-            _write_limit(path, controller, one.version, limit)
+            try:
+                _write_limit(path, controller, one.version, limit)
+                _try_enter(path)
+            except OSError:
+                _try_remove(str(path))
+                raise
         except OSError as error:
             why = f"{error.filename or one.own}: {error.strerror}"
             found.append(Cgroup(controller, one.version, None, why))
@@ -177,6 +183,17 @@ def _choose_parent(one: _Hierarchy, controller: Controller) -> Path:
     if controller not in _read_words(parent / "cgroup.subtree_control"):
         (parent / "cgroup.subtree_control").write_text(f"+{controller}")
     return parent
+
+
+def _try_enter(path: Path) -> None:
+    """A process of ours may enter it; one that is in a control group outside of the cgroup namespace's root may not
+    (ENOENT, see ``cgroup_attach_permissions`` in the kernel's kernel/cgroup/cgroup.c). Raises OSError.
+    """
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as waiting:
+        try:
+            (path / "cgroup.procs").write_text(str(waiting.pid))
+        except OSError as error:
+            raise OSError(error.errno, f"cannot be entered: {error.strerror}", str(path)) from error
 
 
 def _write_limit(path: Path, controller: Controller, version: int, limit: int) -> None:

@@ -28,6 +28,7 @@ class DriftKind(StrEnum):
     SLICE_GONE = "slice-gone"
     KEEPER_GONE = "keeper-gone"
     WORKER_DOWN = "worker-down"
+    ARBITER_GONE = "arbiter-gone"
     DEVICE_GONE = "device-gone"
     NOTE_GONE = "note-gone"
     VM_RENAMED = "vm-renamed"

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: a worker loads the CUDA driver and makes a context before it is ready
 WORKER_TIMEOUT_S = 60.0
+#: a keeper looks for another one every second
+ARBITER_TIMEOUT_S = 10.0
 #: how the keeper says that the sandbox is the reason
 _SANDBOX = "sandbox: "
 
@@ -298,6 +300,32 @@ class SetShare(Step):
         is_set = limits.get("device-memory") == self.memory != self.before_memory
         used = status.share if status else None
         return is_set or (used is not None and used.compute == self.compute != self.before_compute)
+
+
+@dataclass(frozen=True)
+class StartArbiter(OneWayStep):
+    """Has the arbiter of a share's GPU run; the channel's keeper finds it by itself."""
+
+    id: str
+    kind: ClassVar[str] = "channel.arbiter"
+
+    def describe(self) -> str:
+        """For people."""
+        return "start the arbiter of the GPU"
+
+    def do(self, context: OperationContext) -> None:
+        """Starts it, and waits until the keeper has joined it."""
+        context.channels.start_arbiter(make_spec(context.record))
+        if not context.wait(lambda: self.observe(context), ARBITER_TIMEOUT_S):
+            raise ChannelStartError(
+                f"the keeper of {context.record.vm_name} does not join the arbiter of its GPU",
+                why=f"waited {ARBITER_TIMEOUT_S:g} s",
+            )
+
+    def observe(self, context: OperationContext) -> bool:
+        """Whether an arbiter keeps the share."""
+        status = context.channels.read_status(self.id)
+        return status is not None and status.share is not None and status.share.kept
 
 
 @dataclass(frozen=True)

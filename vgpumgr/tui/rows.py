@@ -8,9 +8,10 @@ from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any
 
-from vgpumgr.model.choices import AWAITED
+from vgpumgr.model.choices import AWAITED, WORKER_NAMES
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.pci import is_host_driver
+from vgpumgr.model.shares import Share
 from vgpumgr.model.text import format_size, shorten_type
 from vgpumgr.tui.sample import History, Sample, channel_key, vm_key
 
@@ -95,6 +96,9 @@ def _list_below(
     for instance in gpu["instances"]:
         lanes = _lane_rows(instance, vms.get(instance["vm"] or ""))
         yield _slice_row(gpu, instance, vms, history), [_Branch(row) for row in lanes]
+    for holder in (gpu.get("shares") or {}).get("holders", ()):  # an older daemon does not say
+        lanes = _lane_rows(holder, vms.get(holder["name"]))
+        yield _share_row(gpu, holder, vms, history), [_Branch(row) for row in lanes]
     for row in (*_device_rows(gpu["uuid"], gpu, vms), *_process_rows(gpu)):
         yield row, []
 
@@ -378,6 +382,34 @@ def _slice_row(
     )
 
 
+def _share_row(
+    gpu: Mapping[str, Any],
+    holder: Mapping[str, Any],
+    vms: Mapping[str, Mapping[str, Any]],
+    history: History,
+) -> Row:
+    """A share of the GPU, and what is used of its memory."""
+    vm = vms.get(holder["name"]) if holder["kind"] == "vm" else None
+    channels = vm["channels"] if vm else ()
+    used = [c["memory_bytes"] for c in channels if c["id"] == holder["attachment"]]
+    key = channel_key(holder["attachment"])
+    rate = history.read_last(key)
+    owner = f"{holder['name']} ({vm['state']})" if vm else str(holder["name"])
+    return Row(
+        f"{gpu['uuid']}/{holder['attachment']}",
+        str(Share(holder["memory_bytes"], holder["compute"])),
+        (describe_first(vm["problems"]) or owner) if vm else owner,
+        _memory(sum(used), holder["memory_bytes"]) if used else ABSENT,
+        _per_second(rate),
+        history=key,
+        alert=bool(vm and vm["problems"]),
+        title="Share",
+        data={**holder, "of_vm": vm},
+        values={Column.MEMORY: sum(used) if used else None, Column.LOAD: rate},
+        depth=1,
+    )
+
+
 def _describe_owner(instance: Mapping[str, Any], vm: Mapping[str, Any] | None) -> str:
     if vm is not None:
         return describe_first(vm["problems"]) or f"{vm['name']} ({vm['state']})"
@@ -405,7 +437,11 @@ def _lane_rows(instance: Mapping[str, Any], vm: Mapping[str, Any] | None) -> Ite
 
 
 def _process_rows(gpu: Mapping[str, Any]) -> Iterator[Row]:
+    # what runs in a share is its holder's
+    shared = bool((gpu.get("shares") or {}).get("holders"))
     for process in gpu["processes"]:
+        if shared and process["name"] in WORKER_NAMES:
+            continue
         memory = process["memory_bytes"]
         yield Row(
             f"{gpu['uuid']}/p{process['pid']}",

@@ -223,6 +223,9 @@ class Channels(Protocol):
     def set_memory(self, channel_id: str, memory_bytes: int) -> None:
         """Size of the ring's memory from the next connection of a QEMU on."""
 
+    def start_arbiter(self, spec: ChannelSpec) -> None:
+        """Has the arbiter of a share's GPU run, which its channel joins by itself. Raises ChannelStartError."""
+
     def set_share(self, channel_id: str, memory_bytes: int, compute: int) -> None:
         """Memory and percentage of time of a channel with a share, at once and for every later worker of its keeper.
         Raises ShareInUseError where more memory is used than that, and then nothing has changed.

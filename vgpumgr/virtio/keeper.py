@@ -419,6 +419,10 @@ class KeeperChannels:
         """Size of the ring's memory from the next connection of a QEMU on."""
         self._keeper(channel_id).set_size(memory_bytes)
 
+    def start_arbiter(self, spec: ChannelSpec) -> None:
+        """See ``channel.Channels``."""
+        self._find_arbiter(spec)
+
     def set_share(self, channel_id: str, memory_bytes: int, compute: int) -> None:
         """See ``channel.Channels``: memory first, which may be refused."""
         keeper = self._keeper(channel_id)

@@ -48,7 +48,7 @@ static void invalid_arguments()
 	expect_passing("copy in no direction", cudaMemcpy(memory, &host, sizeof(host), (cudaMemcpyKind)42),
 		       cudaErrorInvalidMemcpyDirection);
 	expect_passing("pitch below width", cudaMemcpy2D(memory, 4, &host, 4, 8, 1, cudaMemcpyHostToDevice),
-		       cudaErrorInvalidPitchValue);
+		       CUDART_VERSION >= 13000 ? cudaErrorInvalidValue : cudaErrorInvalidPitchValue);
 	expect_passing("no such device", cudaSetDevice(4711), cudaErrorInvalidDevice);
 	expect_passing("properties of none", cudaGetDeviceProperties(&properties, -1), cudaErrorInvalidDevice);
 	expect_passing("free of what was not allocated", cudaFree((char *)memory + 64), cudaErrorInvalidValue);

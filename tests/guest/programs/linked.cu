@@ -168,7 +168,7 @@ static void link_twice()
 	for (auto both : { texts, swapped }) {
 		expect(link(both, 2, &state, &cubin, &size, log, sizeof(log)), CUDA_SUCCESS, "cuLinkComplete");
 		if (!cubin || !size)
-			FAIL("nothing was linked");
+			FAIL("nothing was linked: %zu bytes at %p; %s", size, cubin, log);
 		/* a copy of the length that was said is as good */
 		std::string copy((char *)cubin, size);
 		run_linked(cubin);

@@ -231,7 +231,7 @@ static void advise(int n)
 		FAIL("on a stream: %d", cells[n - 1]);
 	CHECK(cudaStreamDestroy(stream));
 	CHECK(cudaFree(cells));
-	if (cudaMallocManaged((void **)&cells, 0) != cudaErrorInvalidValue ||
+	if (cudaMallocManaged((void **)&cells, 0) != cudaSuccess || cells ||
 	    cudaMallocManaged((void **)&cells, 64, 99) != cudaErrorInvalidValue)
 		FAIL("bad arguments are taken");
 	cudaGetLastError();

@@ -50,7 +50,7 @@ struct image {
 				x *= (float)size[k];
 			if (linear) {
 				low[k] = (int)std::floor(x - 0.5f);
-				weight[k] = std::nearbyint((x - 0.5f - (float)low[k]) * 256) / 256;
+				weight[k] = std::floor((x - 0.5f - (float)low[k]) * 256 + 0.5f) / 256;
 			} else
 				low[k] = (int)std::floor(x);
 		}

@@ -107,9 +107,6 @@ def describe_share(record: AttachmentRecord) -> ShareDocument | None:
 def list_share_warnings(who: str, status: ChannelStatus) -> Iterator[str]:
     """What an administrator should know of a share's time."""
     share = status.share
-    if share is not None and not share.kept:
-        text = f"the arbiter of its GPU does not run: its {share.compute}% of the time is not kept"
-        yield f"{who}: {text} until one is found, within seconds, or the next share starts one"
     if share is not None and share.overdue_s:
         text = f"for {share.overdue_s:.0f} s its work has been on the GPU after its turn"
         yield f"{who}: {text}: others go on beside it, and it is charged"

@@ -44,7 +44,7 @@ from vgpumgr.planning.drift import Drift, DriftKind, find_pci_drift, find_vgpu_d
 from vgpumgr.planning.layouts import find_layout_drift
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.planning.vgpus import OPERATIONS
-from vgpumgr.steps.channel import RestartWorker, StartChannel, StopChannel
+from vgpumgr.steps.channel import RestartWorker, StartArbiter, StartChannel, StopChannel
 from vgpumgr.steps.domain import AttachDevices, WriteNote
 from vgpumgr.steps.vgpu import list_holders
 
@@ -374,6 +374,9 @@ class _Repair:
         if drift.kind is DriftKind.WORKER_DOWN and policy.restart:
             self._run(drift, record, RestartWorker(record.id))
             return "started its worker again"
+        if drift.kind is DriftKind.ARBITER_GONE:
+            self._run(drift, record, StartArbiter(record.id))
+            return "started the arbiter of its GPU again"
         return None if vm is None else self._repair_of_vm(drift, record, vm, policy)
 
     def _repair_of_vm(

@@ -154,6 +154,7 @@ struct vg_call {
 	size_t bulk_in_length;
 	void *bulk_out;           /* to fill for VG_BULK_TO_GUEST; bulk_out_length is the guest's wish, already bounded */
 	size_t bulk_out_length;
+	bool started;             /* of one that is waited for elsewhere: what is left is the wait */
 };
 
 struct vg_peer {              /* who opened the lane, as the guest says: for display only */
@@ -190,6 +191,8 @@ int vg_answer(struct vg_lane *lane, uint32_t sequence, int32_t status, const voi
 	      size_t bulk_length);
 /* True once the lane is going away (guest process died, channel lost): long waits should give up. */
 bool vg_lane_closing(const struct vg_lane *lane);
+/* The memory in which bulk of the lane stands; NULL where it has none, over virtio-serial. */
+uint8_t *vg_lane_window(const struct vg_lane *lane, size_t *size);
 /*
  * Around what a thread of a session does for one call, on other threads than the one that call() comes on: who takes long is
  * named, and may be ended.

@@ -120,6 +120,8 @@ static u32 find_nth(u32 mask, u32 base, s32 offset)
 	s32 at = (s32)base, step = offset < 0 ? -1 : 1;
 	s64 left = offset < 0 ? -(s64)offset : offset;
 
+	if (offset == INT32_MIN)
+		return 0; /* as an H200 answers */
 	if (base > 31)
 		return 0xffffffff;
 	if (!offset)

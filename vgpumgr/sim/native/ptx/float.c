@@ -70,12 +70,15 @@ PICK(double, f64)
 MINMAX(min, false)
 MINMAX(max, true)
 
-PURE(abs_f32, r[i->d] = r[i->a] & 0x7fffffff)
-PURE(neg_f32, r[i->d] = r[i->a] ^ 0x80000000)
-PURE(abs_f64, r[i->d] = r[i->a] & ~((u64)1 << 63))
-PURE(neg_f64, r[i->d] = r[i->a] ^ (u64)1 << 63)
-OP(abs_f32_ftz, r[i->d] = put_f32(flush_f32(fabsf(get_f32(r[i->a])))))
-OP(neg_f32_ftz, r[i->d] = put_f32(flush_f32(-get_f32(r[i->a]))))
+/* PTX leaves open what becomes of a NaN; an H200 makes its own of single ones, and keeps double ones but for making them quiet. */
+#define IS_NAN_F32(a) (((a) & 0x7fffffff) > 0x7f800000)
+#define IS_NAN_F64(a) (((a) & ~((u64)1 << 63)) > (u64)0x7ff << 52)
+PURE(abs_f32, u32 a = (u32)r[i->a]; r[i->d] = IS_NAN_F32(a) ? 0x7fffffff : a & 0x7fffffff)
+PURE(neg_f32, u32 a = (u32)r[i->a]; r[i->d] = IS_NAN_F32(a) ? 0x7fffffff : a ^ 0x80000000)
+PURE(abs_f64, u64 a = r[i->a]; r[i->d] = (a & ~((u64)1 << 63)) | (u64)IS_NAN_F64(a) << 51)
+PURE(neg_f64, u64 a = r[i->a]; r[i->d] = IS_NAN_F64(a) ? a | (u64)1 << 51 : a ^ (u64)1 << 63)
+OP(abs_f32_ftz, r[i->d] = put_f32_result(flush_f32(fabsf(get_f32(r[i->a])))))
+OP(neg_f32_ftz, r[i->d] = put_f32_result(flush_f32(-get_f32(r[i->a]))))
 
 /* copysign d, a, b: the sign of a, the value of b */
 PURE(copysign_f32, r[i->d] = (r[i->a] & 0x80000000) | (r[i->b] & 0x7fffffff))

@@ -8,14 +8,14 @@ BINARY_UNSIGNED(mul_lo, (uint64_t)a * b)
 BINARY_ALL(min, a < b ? a : b)
 BINARY_ALL(max, a > b ? a : b)
 
-/* Division by zero gives all ones, its remainder the dividend, as the hardware does. */
+/* Division by zero gives all ones, its remainder too: PTX leaves it open, an H200 does so (seen with 32 bits). */
 BINARY_UNSIGNED(div, b ? a / b : UINT64_MAX)
-BINARY_UNSIGNED(rem, b ? a % b : a)
+BINARY_UNSIGNED(rem, b ? a % b : UINT64_MAX)
 #define SIGNED_DIV(T)                                                                                                \
 	OP(div_##T, T a = (T)r[i->a]; T b = (T)r[i->b];                                                              \
 	   r[i->d] = !b ? UINT64_MAX : b == -1 ? 0 - (uint64_t)a : (uint64_t)(int64_t)(T)(a / b))                    \
 	OP(rem_##T, T a = (T)r[i->a]; T b = (T)r[i->b];                                                              \
-	   r[i->d] = !b ? (uint64_t)(int64_t)a : b == -1 ? 0 : (uint64_t)(int64_t)(T)(a % b))
+	   r[i->d] = !b ? UINT64_MAX : b == -1 ? 0 : (uint64_t)(int64_t)(T)(a % b))
 SIGNED_DIV(s16)
 SIGNED_DIV(s32)
 SIGNED_DIV(s64)

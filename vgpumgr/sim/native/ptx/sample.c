@@ -129,12 +129,18 @@ static float position(const struct sample *s, int dimension, uint32_t size)
 	return fmaxf(fminf(x, REACH), -REACH);
 }
 
-/* The lower one of the two texels in one dimension, and the upper one's weight in 256ths. */
+/* In 256ths, halves upwards, as an H200 does. */
+static float round_weight(float weight)
+{
+	return floorf(weight * 256.0f + 0.5f) / 256.0f;
+}
+
+/* The lower one of the two texels in one dimension, and the upper one's weight. */
 static int32_t lower(float position, float *weight)
 {
 	float from = position - 0.5f, below = floorf(from);
 
-	*weight = rintf((from - below) * 256.0f) / 256.0f;
+	*weight = round_weight(from - below);
 	return (int32_t)below;
 }
 
@@ -203,7 +209,7 @@ bool sample_texel(const struct sample *s, float lod, union texel *out)
 	if (!m->between_levels || !s->is_float)
 		return sample_level(s, (uint32_t)floorf(lod + 0.5f), out);
 	level = (uint32_t)floorf(lod);
-	weight = rintf((lod - floorf(lod)) * 256.0f) / 256.0f;
+	weight = round_weight(lod - floorf(lod));
 	if (!sample_level(s, level, out))
 		return false;
 	if (weight == 0)

@@ -5,6 +5,13 @@
 #include "copy.h"
 #include "format.h"
 
+/* NVIDIA's 13.0 gives another error than its documentation says. */
+#if CUDART_VERSION >= 13000
+#define WRONG_PITCH cudaErrorInvalidValue
+#else
+#define WRONG_PITCH cudaErrorInvalidPitchValue
+#endif
+
 cudaError_t rt_settle(CUresult result, struct lane lane)
 {
 	if (result == CUDA_SUCCESS && lane.wait == LANE_THREAD)
@@ -103,7 +110,7 @@ static cudaError_t copy_2d(void *dst, size_t dpitch, const void *src, size_t spi
 	if (!is_kind(kind))
 		return cudaErrorInvalidMemcpyDirection;
 	if (width > dpitch || width > spitch)
-		return cudaErrorInvalidPitchValue;
+		return WRONG_PITCH;
 	if (!width || !height)
 		return cudaSuccess;
 	if (!dst || !src)

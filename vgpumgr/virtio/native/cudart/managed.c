@@ -5,10 +5,15 @@
 static cudaError_t allocate(void **out, size_t size, unsigned int flags)
 {
 	CUdeviceptr address = 0;
-	cudaError_t error = out && size ? rt_enter() : cudaErrorInvalidValue;
+	bool known = flags == cudaMemAttachGlobal || flags == cudaMemAttachHost;
+	cudaError_t error = out && (size || known) ? rt_enter() : cudaErrorInvalidValue;
 
 	if (error != cudaSuccess)
 		return error;
+	if (!size) { /* as NVIDIA's 13.0 does; its documentation says cudaErrorInvalidValue */
+		*out = NULL;
+		return cudaSuccess;
+	}
 	error = rt_error(CU(cuMemAllocManaged, &address, size, flags));
 	*out = (void *)address;
 	return error;

@@ -2555,18 +2555,6 @@ static int handle_cuStreamQuery(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, NULL, 0);
 }
 
-static CUresult wk_do_cuStreamSynchronize(struct wk_call *c, const struct vg_cuStreamSynchronize_request *in)
-{
-	CUresult r = CUDA_SUCCESS;
-	struct wk_object *hStream WK_HELD = NULL;
-
-	if (r == CUDA_SUCCESS)
-		r = wk_hold(c, WK_STREAM, in->hStream, &hStream);
-	if (r == CUDA_SUCCESS)
-		r = wk_driver.cuStreamSynchronize(wk_raw(hStream));
-	return r;
-}
-
 static int handle_cuStreamSynchronize(struct wk_call *c, bool check_only)
 {
 	struct vg_cuStreamSynchronize_request in;

@@ -30,7 +30,6 @@
 	X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags) \
 	X(cuStreamCreateWithPriority) \
 	X(cuStreamQuery) \
-	X(cuStreamSynchronize) \
 	X(cuStreamWaitEvent)
 
 #endif

@@ -99,6 +99,7 @@ CUresult wk_do_capture_copy(struct wk_call *c, const struct vg_capture_copy_requ
 CUresult wk_do_cuCtxSetLimit(struct wk_call *c, const struct vg_cuCtxSetLimit_request *in);
 CUresult wk_do_cuMemGetInfo_v2(struct wk_call *c, const struct vg_cuMemGetInfo_v2_request *in, struct vg_cuMemGetInfo_v2_reply *out);
 CUresult wk_do_cuStreamDestroy_v2(struct wk_call *c, const struct vg_cuStreamDestroy_v2_request *in);
+CUresult wk_do_cuStreamSynchronize(struct wk_call *c, const struct vg_cuStreamSynchronize_request *in);
 CUresult wk_do_cuEventDestroy_v2(struct wk_call *c, const struct vg_cuEventDestroy_v2_request *in);
 
 /* How one operation is called; NULL: no such operation. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "../trydriver/start.h"
 #include "books.h"
 
 #include <stdio.h>
@@ -9,7 +10,7 @@
 NULL_API CUresult cuInit(unsigned int flags)
 {
 	ENTER;
-	return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	return flags ? CUDA_ERROR_INVALID_VALUE : start_as_nvidias_driver();
 }
 
 NULL_API CUresult cuDriverGetVersion(int *version)

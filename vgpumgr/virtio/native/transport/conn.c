@@ -9,7 +9,7 @@
 #include "lock.h"
 #include "util.h"
 
-enum { SPINS = 100, YIELDS = 300, SLEEP_NS = 50000, SLEEP_MAX_NS = 1000000, SLEEPS_PER_STEP = 16 };
+enum { SPINS = 100, YIELDS = 800, SLEEP_NS = 50000, SLEEP_MAX_NS = 1000000, SLEEPS_PER_STEP = 16 };
 
 static __thread char last_error[256];
 

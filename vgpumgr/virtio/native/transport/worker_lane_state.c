@@ -8,6 +8,12 @@
 
 #include "worker.h"
 
+uint8_t *vg_lane_window(const struct vg_lane *lane, size_t *size)
+{
+	*size = lane->window_size;
+	return lane->ring && lane->window_size ? lane->window : NULL;
+}
+
 bool vg_lane_closing(const struct vg_lane *lane)
 {
 	return vg_load32(&lane->words->closing);

@@ -5,11 +5,13 @@
  */
 #include <cuda.h>
 
+#include "start.h"
+
 #define EXPORT __attribute__((visibility("default")))
 
 EXPORT CUresult cuInit(unsigned int flags)
 {
-	return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	return flags ? CUDA_ERROR_INVALID_VALUE : start_as_nvidias_driver();
 }
 
 EXPORT CUresult cuDeviceGetCount(int *count)

@@ -68,6 +68,13 @@ static bool may_wait(uint32_t op)
 	       wk_freed_any();
 }
 
+/* What waits may end at once: then no other thread has to be woken for it. */
+static bool may_be_quick(uint32_t op)
+{
+	return op == VG_OP_cuStreamSynchronize ||
+	       ((op == VG_OP_copy_to_host || op == VG_OP_copy_to_host_2d) && wk_window_ready());
+}
+
 __attribute__((cold, noinline)) static int run_elsewhere(struct wk_session *s, struct vg_lane *lane,
 							 const struct vg_call *call, const struct wk_operation *o,
 							 bool behind)
@@ -85,14 +92,19 @@ int wk_call(void *argument, struct vg_lane *lane, const struct vg_call *call)
 	const struct wk_operation *o = wk_operation(call->op);
 	struct wk_call c = { .session = s, .lane = lane, .call = call, .operation = o };
 	bool behind = is_behind(s, call->op), elsewhere;
+	struct vg_call rest;
 	int error;
 
 	if (!o || !fits(call, o) || s->violation)
 		return -EPROTO;
-	elsewhere = behind || o->flags & WK_BLOCKING || may_wait(call->op);
+	c.reader = !behind && may_be_quick(call->op);
+	elsewhere = behind || (o->flags & WK_BLOCKING && !c.reader) || may_wait(call->op);
 	error = elsewhere ? o->handle(&c, true) : execute(&c);
-	if (!error && elsewhere)
-		error = run_elsewhere(s, lane, call, o, behind);
+	if (!error && (elsewhere || c.unfinished)) {
+		rest = *call;
+		rest.started = c.unfinished;
+		error = run_elsewhere(s, lane, &rest, o, behind);
+	}
 	release_all(&c);
 	return error ? error : c.violation;
 }
@@ -154,7 +166,7 @@ int wk_finish(struct wk_call *c, CUresult result, const void *data, size_t lengt
 
 	if (c->violation)
 		return c->violation;
-	if (c->answered)
+	if (c->answered || c->unfinished)
 		return 0;
 	if (!(c->operation->flags & WK_QUIET))
 		return answer(c, result, data, length);

@@ -34,10 +34,10 @@ static const int serving[] = {
 	__NR_ppoll, __NR_shutdown, __NR_close,
 	/* threads and their locks */
 	__NR_futex, __NR_set_robust_list, __NR_rseq, __NR_exit, __NR_exit_group, __NR_sched_yield,
-	__NR_sched_getaffinity, __NR_restart_syscall, __NR_membarrier, __NR_gettid, __NR_getpid,
+	__NR_sched_getaffinity, __NR_sched_get_priority_max, __NR_sched_get_priority_min, __NR_restart_syscall, __NR_membarrier, __NR_gettid, __NR_getpid,
 	/* memory */
 	__NR_mmap, __NR_munmap, __NR_mprotect, __NR_mremap, __NR_madvise, __NR_brk, __NR_mlock, __NR_munlock,
-	__NR_mbind, __NR_get_mempolicy,
+	__NR_mbind, __NR_get_mempolicy, __NR_msync,
 	/* signals to itself */
 	__NR_rt_sigaction, __NR_rt_sigprocmask, __NR_rt_sigreturn, __NR_sigaltstack,
 	/* time, chance, what the machine is */
@@ -70,10 +70,21 @@ static const int starting[] = {
 
 /* Tried by libraries that can do without: an error, and no death. */
 static const int refused[] = {
-	__NR_socket, __NR_mknodat, __NR_mkdirat, __NR_unlinkat, __NR_fchmod, __NR_fchmodat, __NR_prlimit64,
+	__NR_socket, __NR_mknodat, __NR_mkdirat, __NR_fchmod, __NR_fchmodat, __NR_prlimit64,
 	__NR_sched_setaffinity, __NR_sched_setscheduler, __NR_setpriority, __NR_connect, __NR_statfs, __NR_mincore,
 #ifdef __x86_64__
-	__NR_mknod, __NR_mkdir, __NR_unlink, __NR_chmod,
+	__NR_mknod, __NR_mkdir, __NR_chmod,
+#endif
+};
+
+/*
+ * There is nothing to remove. NVIDIA's driver removes what may be left of its socket, an abstract one, before it binds it:
+ * unlink("") must fail with ENOENT, any other error ends cuInit() with 304 (seen with 580.159.04).
+ */
+static const int absent[] = {
+	__NR_unlinkat,
+#ifdef __x86_64__
+	__NR_unlink,
 #endif
 };
 
@@ -238,6 +249,8 @@ static void build(struct program *p, enum vg_filter_stage stage, enum vg_filter_
 	else
 		add_start(p);
 	answer_all(p, refused, sizeof(refused) / sizeof(refused[0]), p->error);
+	answer_all(p, absent, sizeof(absent) / sizeof(absent[0]),
+		   p->error == SECCOMP_RET_LOG ? SECCOMP_RET_LOG : SECCOMP_RET_ERRNO | ENOENT);
 	answer(p, p->otherwise);
 }
 

@@ -125,10 +125,20 @@ CUresult wk_do_copy_to_device(struct wk_call *c, const struct vg_copy_to_device_
 static CUresult arrived(struct wk_call *c, struct wk_object *stream, CUresult r)
 {
 	if (r == CUDA_SUCCESS)
-		r = wk_driver.cuStreamSynchronize(wk_raw(stream));
+		r = wk_wait_stream(c, wk_raw(stream));
 	if (r == CUDA_SUCCESS)
 		c->bulk_filled = c->call->bulk_out_length;
 	return r;
+}
+
+CUresult wk_do_cuStreamSynchronize(struct wk_call *c, const struct vg_cuStreamSynchronize_request *in)
+{
+	struct wk_object *stream WK_HELD = NULL;
+	CUresult r = wk_hold(c, WK_STREAM, in->hStream, &stream);
+
+	/* what the legacy stream waits for of other streams, only the wait knows */
+	c->unfinished = r == CUDA_SUCCESS && c->reader && !stream;
+	return r == CUDA_SUCCESS && !c->unfinished ? wk_wait_stream(c, wk_raw(stream)) : r;
 }
 
 CUresult wk_do_copy_to_host(struct wk_call *c, const struct vg_copy_to_host_request *in)
@@ -137,12 +147,14 @@ CUresult wk_do_copy_to_host(struct wk_call *c, const struct vg_copy_to_host_requ
 	size_t bytes = c->call->bulk_out_length;
 	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
 
+	if (c->call->started)
+		return arrived(c, stream, r);
 	if (r == CUDA_SUCCESS)
 		r = wk_check_range(c, in->source, bytes, 1, 1, 0);
 	if (r == CUDA_SUCCESS)
 		r = wk_capture_refuse(c, stream);
 	if (r == CUDA_SUCCESS)
-		r = wk_driver.cuMemcpyDtoHAsync_v2(c->call->bulk_out, in->source, bytes, wk_raw(stream));
+		r = wk_driver.cuMemcpyDtoHAsync_v2(wk_window_target(c), in->source, bytes, wk_raw(stream));
 	return arrived(c, stream, r);
 }
 
@@ -202,13 +214,15 @@ CUresult wk_do_copy_to_host_2d(struct wk_call *c, const struct vg_copy_to_host_2
 		.srcDevice = in->source,
 		.srcPitch = in->pitch,
 		.dstMemoryType = CU_MEMORYTYPE_HOST,
-		.dstHost = c->call->bulk_out,
 		.dstPitch = in->width,
 		.WidthInBytes = in->width,
 		.Height = in->height,
 	};
 	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
 
+	if (c->call->started)
+		return arrived(c, stream, r);
+	copy.dstHost = wk_window_target(c);
 	if (r == CUDA_SUCCESS)
 		r = check_packed(in->width, in->height, c->call->bulk_out_length);
 	if (r == CUDA_SUCCESS)

@@ -111,6 +111,8 @@ struct wk_call {
 	size_t bulk_filled;
 	bool sharing;                 /* it may put work on the device now: see share.h */
 	bool answered;                /* or will be, by another thread */
+	bool reader;                  /* runs where calls are read: waits briefly at most */
+	bool unfinished;              /* is to be waited for elsewhere */
 	int violation;                /* negative errno */
 };
 
@@ -167,6 +169,14 @@ void wk_remove_all(struct wk_session *session);
 int wk_set_current(struct wk_object *context);
 /* The driver has changed what is current on this thread. */
 void wk_forget_current(void);
+
+/* ---- window.c */
+/* Whether copies to the host go to registered memory, so that to begin one waits for nothing. */
+bool wk_window_ready(void);
+/* Where the driver is to put what the call copies to the host: the call's bulk, at the address that is registered. */
+void *wk_window_target(const struct wk_call *c);
+/* For the stream's work; only briefly where calls are read: then c->unfinished says that more is to be waited for. */
+CUresult wk_wait_stream(struct wk_call *c, CUstream stream);
 
 /* ---- frees.c: ends that may wait for the device, for which nobody shall wait where calls are read */
 void wk_release_later(struct wk_object *object);
