@@ -476,7 +476,7 @@ finally:
 
 
 def test_a_group_that_cannot_be_entered_is_none(tmp_path: Path) -> None:
-    """As for a process whose own group is outside of its cgroup namespace: the group is made, and nothing may move there."""
+    """As for a process whose own group is outside of its cgroup namespace: it is made, and nothing may move there."""
     top = tmp_path / "cgroup"
     (top / "name" / "cgroup.procs").mkdir(parents=True)  # writing to it fails
     (top / "cgroup.controllers").write_text("memory pids\n")
