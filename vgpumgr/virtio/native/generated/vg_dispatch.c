@@ -2721,18 +2721,6 @@ static int handle_cuEventQuery(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, NULL, 0);
 }
 
-static CUresult wk_do_cuEventSynchronize(struct wk_call *c, const struct vg_cuEventSynchronize_request *in)
-{
-	CUresult r = CUDA_SUCCESS;
-	struct wk_object *hEvent WK_HELD = NULL;
-
-	if (r == CUDA_SUCCESS)
-		r = wk_hold(c, WK_EVENT, in->hEvent, &hEvent);
-	if (r == CUDA_SUCCESS)
-		r = wk_driver.cuEventSynchronize(wk_raw(hEvent));
-	return r;
-}
-
 static int handle_cuEventSynchronize(struct wk_call *c, bool check_only)
 {
 	struct vg_cuEventSynchronize_request in;

@@ -15,7 +15,6 @@
 	X(cuEventElapsedTime_v2) \
 	X(cuEventQuery) \
 	X(cuEventRecordWithFlags) \
-	X(cuEventSynchronize) \
 	X(cuFuncSetAttribute) \
 	X(cuFuncSetCacheConfig) \
 	X(cuFuncSetSharedMemConfig) \

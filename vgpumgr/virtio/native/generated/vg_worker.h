@@ -101,6 +101,7 @@ CUresult wk_do_cuMemGetInfo_v2(struct wk_call *c, const struct vg_cuMemGetInfo_v
 CUresult wk_do_cuStreamDestroy_v2(struct wk_call *c, const struct vg_cuStreamDestroy_v2_request *in);
 CUresult wk_do_cuStreamSynchronize(struct wk_call *c, const struct vg_cuStreamSynchronize_request *in);
 CUresult wk_do_cuEventDestroy_v2(struct wk_call *c, const struct vg_cuEventDestroy_v2_request *in);
+CUresult wk_do_cuEventSynchronize(struct wk_call *c, const struct vg_cuEventSynchronize_request *in);
 
 /* How one operation is called; NULL: no such operation. */
 const struct wk_operation *wk_operation(uint32_t op);

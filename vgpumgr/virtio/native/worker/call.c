@@ -71,7 +71,7 @@ static bool may_wait(uint32_t op)
 /* What waits may end at once: then no other thread has to be woken for it. */
 static bool may_be_quick(uint32_t op)
 {
-	return op == VG_OP_cuStreamSynchronize ||
+	return op == VG_OP_cuStreamSynchronize || op == VG_OP_cuEventSynchronize ||
 	       ((op == VG_OP_copy_to_host || op == VG_OP_copy_to_host_2d) && wk_window_ready());
 }
 

@@ -141,6 +141,14 @@ CUresult wk_do_cuStreamSynchronize(struct wk_call *c, const struct vg_cuStreamSy
 	return r == CUDA_SUCCESS && !c->unfinished ? wk_wait_stream(c, wk_raw(stream)) : r;
 }
 
+CUresult wk_do_cuEventSynchronize(struct wk_call *c, const struct vg_cuEventSynchronize_request *in)
+{
+	struct wk_object *event WK_HELD = NULL;
+	CUresult r = wk_hold(c, WK_EVENT, in->hEvent, &event);
+
+	return r == CUDA_SUCCESS ? wk_wait_event(c, wk_raw(event)) : r;
+}
+
 CUresult wk_do_copy_to_host(struct wk_call *c, const struct vg_copy_to_host_request *in)
 {
 	struct wk_object *stream WK_HELD = NULL;

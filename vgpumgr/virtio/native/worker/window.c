@@ -74,20 +74,51 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-CUresult wk_wait_stream(struct wk_call *c, CUstream stream)
+/*
+ * What kernels have printed comes out at a wait, and not when one asks (CUDA C++ Programming Guide, Formatted Output): so the
+ * wait follows also where there is nothing to wait for.
+ */
+static CUresult wait_for(struct wk_call *c, CUresult (*ask)(void *), CUresult (*wait)(void *), void *object)
 {
 	uint64_t end;
 	CUresult r;
 
 	if (!c->reader)
-		return wk_driver.cuStreamSynchronize(stream);
+		return wait(object);
 	end = now_ns() + BRIEFLY_NS;
 	do
-		r = wk_driver.cuStreamQuery(stream);
+		r = ask(object);
 	while (r == CUDA_ERROR_NOT_READY && now_ns() < end);
 	c->unfinished = r == CUDA_ERROR_NOT_READY;
-	if (c->unfinished)
-		return CUDA_SUCCESS;
-	/* what kernels have printed comes out at a wait, and not when one asks (CUDA C++ Programming Guide, Formatted Output) */
-	return r == CUDA_SUCCESS ? wk_driver.cuStreamSynchronize(stream) : r;
+	return c->unfinished ? CUDA_SUCCESS : r == CUDA_SUCCESS ? wait(object) : r;
+}
+
+static CUresult ask_stream(void *stream)
+{
+	return wk_driver.cuStreamQuery(stream);
+}
+
+static CUresult await_stream(void *stream)
+{
+	return wk_driver.cuStreamSynchronize(stream);
+}
+
+static CUresult ask_event(void *event)
+{
+	return wk_driver.cuEventQuery(event);
+}
+
+static CUresult await_event(void *event)
+{
+	return wk_driver.cuEventSynchronize(event);
+}
+
+CUresult wk_wait_stream(struct wk_call *c, CUstream stream)
+{
+	return wait_for(c, ask_stream, await_stream, stream);
+}
+
+CUresult wk_wait_event(struct wk_call *c, CUevent event)
+{
+	return wait_for(c, ask_event, await_event, event);
 }

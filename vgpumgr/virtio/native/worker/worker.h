@@ -177,6 +177,7 @@ bool wk_window_ready(void);
 void *wk_window_target(const struct wk_call *c);
 /* For the stream's work; only briefly where calls are read: then c->unfinished says that more is to be waited for. */
 CUresult wk_wait_stream(struct wk_call *c, CUstream stream);
+CUresult wk_wait_event(struct wk_call *c, CUevent event);
 
 /* ---- frees.c: ends that may wait for the device, for which nobody shall wait where calls are read */
 void wk_release_later(struct wk_object *object);
