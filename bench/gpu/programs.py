@@ -66,9 +66,9 @@ def run_one(name: str, way: str, words: Sequence[str | Path], env: dict[str, str
     return Run(name, way, status == 0, status, round(time.perf_counter() - start, 3), said)
 
 
-def build_guest() -> dict[str, Path]:
+def build_guest(only: Sequence[str] = ()) -> dict[str, Path]:
     """Each program of tests/guest/programs, for the GPU of this host."""
-    names = [name for name in NAMES if name not in LEFT_OUT]
+    names = [name for name in NAMES if name in only or not (only or name in LEFT_OUT)]
 
     def build(name: str) -> Path:
         part = SOURCES / "parts" / f"{name}.cu"
@@ -96,12 +96,12 @@ def list_cases(program: str) -> list[str]:
     return [case for case in cases(program) if case not in LEFT_OUT_CASES]
 
 
-def measure(what: Sequence[str]) -> list[Run]:
+def measure(what: Sequence[str], only: Sequence[str] = ()) -> list[Run]:
     """Directly first, all at once; then each transport."""
     with tempfile.TemporaryDirectory(prefix="vgp") as name:
         jobs: list[tuple[str, list[str | Path], dict[str, str]]] = []
         if "guest" in what:
-            jobs += [(name, [path], {}) for name, path in build_guest().items()]
+            jobs += [(name, [path], {}) for name, path in build_guest(only).items()]
         if "cases" in what:
             programs, kernels = build_cases(Path(name))
             jobs += [
@@ -149,9 +149,10 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", action="append", default=[], metavar="NAME")
     parser.add_argument("what", nargs="*", default=["guest", "cases"])
     options = parser.parse_args()
-    found = measure(options.what)
+    found = measure(options.what, options.only)
     for way in dict.fromkeys(run.way for run in found):
         of_way = [run for run in found if run.way == way]
         print(f"{way}: {sum(run.passed for run in of_way)} of {len(of_way)} pass")

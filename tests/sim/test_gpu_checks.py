@@ -62,3 +62,11 @@ def test_instructions_and_random_kernels_compute_the_same(environment: dict[str,
     found = run(environment, "kernels", "20", "1")
     assert '"forms": 127, "different": 0, "failed": 0' in found
     assert '"kernels": 20, "different": 0' in found
+
+
+def test_programs_pass_each_way(environment: dict[str, str]) -> None:
+    found = run(environment, "programs", "--only", "vectoradd", "--only", "errors", "guest")
+    assert "direct: 2 of 2 pass" in found
+    assert "our runtime: 2 of 2 pass" in found
+    for way in ("ring", "private", "serial"):
+        assert f"{way}: 3 of 3 pass" in found
