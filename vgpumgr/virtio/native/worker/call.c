@@ -102,7 +102,7 @@ int wk_call(void *argument, struct vg_lane *lane, const struct vg_call *call)
 	error = elsewhere ? o->handle(&c, true) : execute(&c);
 	if (!error && (elsewhere || c.unfinished)) {
 		rest = *call;
-		rest.started = c.unfinished;
+		rest.started = c.started;
 		error = run_elsewhere(s, lane, &rest, o, behind);
 	}
 	release_all(&c);
@@ -124,7 +124,8 @@ static CUresult pending(struct wk_session *s, unsigned int flags)
 
 CUresult wk_begin(struct wk_call *c, uint64_t context)
 {
-	unsigned int flags = c->operation->flags;
+	/* what failed since a call was started does not end the wait for it: the driver still writes to its bulk */
+	unsigned int flags = c->operation->flags | (c->call->started ? WK_RUN_AFTER_ERROR : 0);
 	struct wk_session *s = c->session;
 	CUresult r;
 

@@ -122,13 +122,23 @@ CUresult wk_do_copy_to_device(struct wk_call *c, const struct vg_copy_to_device_
 	return r;
 }
 
+/* The copy that the driver has, or has refused with `r`. */
 static CUresult arrived(struct wk_call *c, struct wk_object *stream, CUresult r)
 {
 	if (r == CUDA_SUCCESS)
 		r = wk_wait_stream(c, wk_raw(stream));
+	c->started = c->unfinished;
 	if (r == CUDA_SUCCESS)
 		c->bulk_filled = c->call->bulk_out_length;
 	return r;
+}
+
+/* The stream may have been destroyed meanwhile; its work is still waited for. */
+static CUresult arrived_later(struct wk_call *c, struct wk_object *stream, CUresult r)
+{
+	if (r != CUDA_SUCCESS)
+		wk_driver.cuCtxSynchronize();
+	return arrived(c, stream, r);
 }
 
 CUresult wk_do_cuStreamSynchronize(struct wk_call *c, const struct vg_cuStreamSynchronize_request *in)
@@ -155,14 +165,19 @@ CUresult wk_do_copy_to_host(struct wk_call *c, const struct vg_copy_to_host_requ
 	size_t bytes = c->call->bulk_out_length;
 	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
 
+	void *target;
+
 	if (c->call->started)
-		return arrived(c, stream, r);
+		return arrived_later(c, stream, r);
+	target = wk_window_target(c);
+	if (c->unfinished)
+		return CUDA_SUCCESS;
 	if (r == CUDA_SUCCESS)
 		r = wk_check_range(c, in->source, bytes, 1, 1, 0);
 	if (r == CUDA_SUCCESS)
 		r = wk_capture_refuse(c, stream);
 	if (r == CUDA_SUCCESS)
-		r = wk_driver.cuMemcpyDtoHAsync_v2(wk_window_target(c), in->source, bytes, wk_raw(stream));
+		r = wk_driver.cuMemcpyDtoHAsync_v2(target, in->source, bytes, wk_raw(stream));
 	return arrived(c, stream, r);
 }
 
@@ -229,8 +244,10 @@ CUresult wk_do_copy_to_host_2d(struct wk_call *c, const struct vg_copy_to_host_2
 	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
 
 	if (c->call->started)
-		return arrived(c, stream, r);
+		return arrived_later(c, stream, r);
 	copy.dstHost = wk_window_target(c);
+	if (c->unfinished)
+		return CUDA_SUCCESS;
 	if (r == CUDA_SUCCESS)
 		r = check_packed(in->width, in->height, c->call->bulk_out_length);
 	if (r == CUDA_SUCCESS)

@@ -47,14 +47,14 @@ bool wk_window_ready(void)
 	return atomic_load_explicit(&window.ready, memory_order_acquire);
 }
 
-void *wk_window_target(const struct wk_call *c)
+void *wk_window_target(struct wk_call *c)
 {
 	size_t size;
 	uint8_t *start = vg_lane_window(c->lane, &size);
 	bool ready;
 
 	if (!start)
-		return c->call->bulk_out;
+		return c->call->bulk_out; /* over the serial stream, where no window is ready */
 	pthread_mutex_lock(&window.lock);
 	ready = is_registered();
 	if (!ready && !window.hopeless && ++window.copies >= COPIES_BEFORE) {
@@ -63,6 +63,7 @@ void *wk_window_target(const struct wk_call *c)
 	}
 	atomic_store_explicit(&window.ready, ready, memory_order_release);
 	pthread_mutex_unlock(&window.lock);
+	c->unfinished = c->reader && !ready;
 	return ready ? window.alias + ((uint8_t *)c->call->bulk_out - start) : c->call->bulk_out;
 }
 

@@ -112,7 +112,8 @@ struct wk_call {
 	bool sharing;                 /* it may put work on the device now: see share.h */
 	bool answered;                /* or will be, by another thread */
 	bool reader;                  /* runs where calls are read: waits briefly at most */
-	bool unfinished;              /* is to be waited for elsewhere */
+	bool unfinished;              /* goes on elsewhere */
+	bool started;                 /* the driver has it: only the wait goes on */
 	int violation;                /* negative errno */
 };
 
@@ -173,8 +174,11 @@ void wk_forget_current(void);
 /* ---- window.c */
 /* Whether copies to the host go to registered memory, so that to begin one waits for nothing. */
 bool wk_window_ready(void);
-/* Where the driver is to put what the call copies to the host: the call's bulk, at the address that is registered. */
-void *wk_window_target(const struct wk_call *c);
+/*
+ * Where the driver is to put what the call copies to the host: the call's bulk, at the address that is registered. Where there
+ * is none, a copy may wait: then c->unfinished says that it is not begun where calls are read.
+ */
+void *wk_window_target(struct wk_call *c);
 /* For the stream's work; only briefly where calls are read: then c->unfinished says that more is to be waited for. */
 CUresult wk_wait_stream(struct wk_call *c, CUstream stream);
 CUresult wk_wait_event(struct wk_call *c, CUevent event);
