@@ -3,38 +3,7 @@
  * busy SECONDS TURNS [AT_ONCE]: kernels that fill the GPU, AT_ONCE of them in each of two streams, so that there is always
  * more work. Prints for each tenth of a second how many have ended, with the time: "TIME COUNT". TURNS says how long one is.
  */
-#include <cuda_runtime.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-
-#define CHECK(call)                                                                 \
-	do {                                                                        \
-		cudaError_t e_ = (call);                                            \
-		if (e_) {                                                           \
-			fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(e_)); \
-			exit(1);                                                    \
-		}                                                                   \
-	} while (0)
-
-__global__ void work(float *x, int n, int turns)
-{
-	int i = blockIdx.x * blockDim.x + threadIdx.x;
-	float v = i < n ? x[i] : 0;
-
-	for (int k = 0; k < turns; k++)
-		v = fmaf(v, 1.0001f, 0.5f);
-	if (i < n)
-		x[i] = v;
-}
-
-static double now()
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return t.tv_sec + t.tv_nsec * 1e-9;
-}
+#include "cuda_clock.h"
 
 int main(int argc, char **argv)
 {
@@ -53,9 +22,9 @@ int main(int argc, char **argv)
 		CHECK(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
 		CHECK(cudaEventCreateWithFlags(&events[i], cudaEventDisableTiming));
 	}
-	double start = now(), next = start + 0.1;
+	double start = now(CLOCK_REALTIME), next = start + 0.1;
 	printf("%.3f 0\n", start);
-	while (now() < start + seconds) {
+	while (now(CLOCK_REALTIME) < start + seconds) {
 		if (begun[current]) {
 			CHECK(cudaEventSynchronize(events[current]));
 			count += at_once;
@@ -65,8 +34,8 @@ int main(int argc, char **argv)
 		CHECK(cudaEventRecord(events[current], streams[current]));
 		begun[current] = true;
 		current ^= 1;
-		if (now() >= next) {
-			printf("%.3f %ld\n", now(), count);
+		if (now(CLOCK_REALTIME) >= next) {
+			printf("%.3f %ld\n", now(CLOCK_REALTIME), count);
 			next += 0.1;
 		}
 	}

@@ -148,7 +148,7 @@ def compare_random(count: int, first: int) -> dict[str, Any]:
         found = []
         for make in (Interpreter, GpuModule):
             try:
-                module = make(text)
+                module: Any = make(text)
                 addresses = (
                     module.upload("I", words), module.alloc(120 * blocks * threads),
                     module.alloc(64 * blocks * threads), module.alloc(20),

@@ -44,7 +44,7 @@ def main() -> int:
         one = stack.enter_context(Runner(find_driver(), direct()))
         rig = stack.enter_context(channel())
         other = stack.enter_context(Runner(SHIMS / "libcuda.so.1", rig.guest()))
-        kinds = set()
+        kinds = set[tuple[Any, ...]]()
         for sequence in sequences:
             for runner in (one, other):
                 runner.send(sequence)

@@ -44,7 +44,7 @@ def rate(rows: list[tuple[float, int]], start: float, end: float) -> float:
 
 
 def alone(program: Path, kernel: tuple[str, str]) -> float:
-    """Directly, with nobody else."""
+    """Kernels a second of one program without a share, with the GPU to itself."""
     with subprocess.Popen(
         [program, "1.5", *kernel], env=direct(), stdout=subprocess.PIPE, text=True
     ) as process:

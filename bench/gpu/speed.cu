@@ -1,42 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What calls cost: prints one line of JSON. Linked to the shared runtime, so that it runs directly and forwarded. */
-#include <cuda_runtime.h>
+#include "cuda_clock.h"
+
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#define CHECK(call)                                                                      \
-	do {                                                                             \
-		cudaError_t e_ = (call);                                                 \
-		if (e_) {                                                                \
-			fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(e_));      \
-			exit(1);                                                         \
-		}                                                                        \
-	} while (0)
-
-static double now()
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec + t.tv_nsec * 1e-9;
-}
 
 __global__ void nothing(int *p, int a, long long b)
 {
 	if (a == -1)
 		*p = (int)b;
-}
-
-__global__ void work(float *x, int n, int turns)
-{
-	int i = blockIdx.x * blockDim.x + threadIdx.x;
-	float v = i < n ? x[i] : 0;
-	for (int k = 0; k < turns; k++)
-		v = fmaf(v, 1.0001f, 0.5f);
-	if (i < n)
-		x[i] = v;
 }
 
 static int first = 1;

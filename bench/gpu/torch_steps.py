@@ -20,7 +20,7 @@ from torch.nn import functional as F
 DEVICE = "cuda"
 
 
-def about():
+def about() -> dict[str, object]:
     free, total = torch.cuda.mem_get_info()
     p = torch.cuda.get_device_properties(0)
     return {
@@ -32,7 +32,7 @@ def about():
     }
 
 
-def operations():
+def operations() -> dict[str, object]:
     """Eager kernels against the CPU."""
     torch.manual_seed(1)
     x, y = torch.randn(257, 129), torch.rand(257, 129) + 0.5
@@ -72,7 +72,7 @@ def operations():
     return {"right": len(right), "of": len(table), "wrong": wrong}
 
 
-def random_numbers():
+def random_numbers() -> dict[str, object]:
     torch.manual_seed(5)
     x = torch.randn(1 << 16, device=DEVICE)
     drop = F.dropout(torch.ones(1 << 16, device=DEVICE), 0.25)
@@ -84,7 +84,7 @@ def random_numbers():
     }
 
 
-def backward():
+def backward() -> dict[str, object]:
     """Automatic differentiation and a fused optimizer over elementwise layers."""
     losses = {}
     for where in ("cpu", DEVICE):
@@ -104,7 +104,7 @@ def backward():
     return {**losses, "alike": abs(losses["cpu"] - losses[DEVICE]) < 1e-4}
 
 
-def compiled():
+def compiled() -> dict[str, object]:
     """torch.compile with Triton's matrix products."""
     import torch._inductor.config as config
 
@@ -136,7 +136,7 @@ def compiled():
             "alike": abs(losses["cpu"] - losses[DEVICE]) < 5e-3}  # fmt: skip
 
 
-def graphs():
+def graphs() -> dict[str, object]:
     x = torch.zeros(1 << 16, device=DEVICE)
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
@@ -161,7 +161,7 @@ def graphs():
     return {"replay_of_100_kernels_s": (time.perf_counter() - start) / 200}
 
 
-def rates():
+def rates() -> dict[str, object]:
     """Eager kernels and copies."""
     x = torch.zeros(1024, device=DEVICE)
     for _ in range(3):
@@ -188,7 +188,7 @@ def rates():
     return {"eager_adds_per_s": eager, "sum_item_s": item, "pinned_copy": best}
 
 
-def cublas():
+def cublas() -> dict[str, object]:
     """A matrix product of the vendor's library: what becomes of it."""
     a = torch.randn(128, 128)
     return {"error": (a.to(DEVICE) @ a.to(DEVICE)).cpu().sub(a @ a).abs().max().item()}
@@ -197,7 +197,7 @@ def cublas():
 STEPS = [about, operations, random_numbers, backward, graphs, rates, compiled, cublas]
 
 
-def main():
+def main() -> None:
     for step in STEPS:
         if len(sys.argv) > 1 and step.__name__ not in sys.argv[1:]:
             continue

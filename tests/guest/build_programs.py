@@ -36,7 +36,8 @@ def nvcc() -> Path:
 def _digest(source: Path, flags: Iterable[str]) -> str:
     """Of everything that decides what comes out of the compiler."""
     digest = hashlib.sha256()
-    for path in (source, *sorted(SOURCES.glob("*.h")), *sorted(SOURCES.glob("parts/*"))):
+    headers = {*SOURCES.glob("*.h"), *source.parent.glob("*.h")}
+    for path in (source, *sorted(headers), *sorted(SOURCES.glob("parts/*"))):
         digest.update(path.read_bytes())
     digest.update("\0".join((*flags, nvcc().read_text(errors="replace"))).encode())
     return digest.hexdigest()[:16]

@@ -158,7 +158,7 @@ class GpuModule:
         return address.value, size.value
 
     def info(self, name: str) -> NoReturn:
-        """What the interpreter tells of a kernel."""
+        """The interpreter's description of a kernel."""
         not_here(f"description of {name} as the interpreter has")
 
     def cancel(self) -> None:

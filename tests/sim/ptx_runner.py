@@ -157,7 +157,7 @@ class Module:
         return address.value, size.value
 
     def info(self, name: str) -> KernelInfo:
-        """What the interpreter tells of a kernel."""
+        """Its description, as the interpreter has it."""
         info = KernelInfo()
         assert self._lib.runner_info(self._runner, name.encode(), ctypes.byref(info))
         return info

@@ -163,7 +163,7 @@ def test_set_changes_memory_and_time_of_programs_that_run(host: Host) -> None:
     one = Tenant(host, "one", "--profile", "share:2GiB,30%", "--gpu", "0")
     assert one.say(f"alloc {3 * GIB}") == [OUT_OF_MEMORY]
     done = host.call("virtio", "set", "one", "--memory", "6GiB", "--compute", "40")
-    assert "made the share of one share:6GiB,40%" in done.stdout
+    assert "changed the share of one to share:6GiB,40%" in done.stdout
     assert one.say(f"alloc {3 * GIB}") == [0]
     channel = one.read()
     assert (channel["share"]["compute"], channel["profile"]) == (40, "share:6GiB,40%")

@@ -313,10 +313,10 @@ def test_a_share_is_attached_shown_and_changed(cli: Cli) -> None:
     assert re.search(r"12% fixed, 0.0 s used", cli.run("virtio", "list", "-o", "wide"))
     dry = cli.run("virtio", "set", "vm01", "--memory", "6GiB", "--dry-run")
     assert dry.splitlines()[:2] == [
-        "would make the share of vm01 share:6GiB,12%:",
-        "  ~ make share:10GiB,12% share:6GiB,12%",
+        "would change the share of vm01 to share:6GiB,12%:",
+        "  ~ change share:10GiB,12% to share:6GiB,12%",
     ]
-    line = "made the share of vm01 share:6GiB,40%\n"
+    line = "changed the share of vm01 to share:6GiB,40%\n"
     assert cli.run("-q", "virtio", "set", "vm01", "--memory", "6GiB", "--compute", "40%") == line
     assert cli.run("virtio", "set", "vm01", "--compute", "40", "-o", "name") == "vm01\n"
     bench = cli.bench

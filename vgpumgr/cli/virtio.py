@@ -207,8 +207,8 @@ def set_share(
         context, "set_share", vm=vm, memory_bytes=memory, compute=compute, dry_run=dry_run
     )
     plan = document["plan"]
-    word = "would make" if dry_run else "made"
-    head = f"{word} the share of {plan['subject']} {plan['result']['profile']}"
+    word = "would change" if dry_run else "changed"
+    head = f"{word} the share of {plan['subject']} to {plan['result']['profile']}"
     lines = [*render_outcome(head, document, get_verbosity(context, dry_run=dry_run))]
     print_single(context, document, lines, lambda: str(plan["subject"]))
 

@@ -347,7 +347,7 @@ def check_change(record: AttachmentRecord, wanted: Share, snapshot: Snapshot) ->
     """Raises NoRoomError where the GPU of a share has not enough left for another size of it."""
     assert record.share_part is not None
     gpu = snapshot.find_gpu_of(record)
-    refusal = f"cannot make the share of {record.vm_name} {wanted}"
+    refusal = f"cannot change the share of {record.vm_name} to {wanted}"
     if gpu is None or gpu.mig.current:
         raise NoRoomError(
             refusal,

@@ -260,7 +260,7 @@ class SetShare(Step):
     def describe(self) -> str:
         """For people."""
         before = Share(self.before_memory, self.before_compute)
-        return f"make {before} {Share(self.memory, self.compute)}"
+        return f"change {before} to {Share(self.memory, self.compute)}"
 
     def do(self, context: OperationContext) -> None:
         """Where memory grows, the record first, which the daemon compares with what the driver says; else the channel,

@@ -117,7 +117,7 @@ struct ptx_launch {
 	uint64_t workspace;
 	uint32_t cluster[3]; /* blocks in a cluster; zeroes: what the kernel requires, or 1 */
 	uint32_t checks; /* of ptx_check; not 0: lane by lane, on one thread */
-	/* Called now and then, and for nanosleep with its duration; NULL: time is nobody's to count. */
+	/* Called now and then, and for nanosleep with its duration; NULL: kernels take no device time. */
 	void (*pass)(void *argument, uint64_t ns);
 	void *pass_argument;
 };

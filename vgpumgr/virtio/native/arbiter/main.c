@@ -189,7 +189,7 @@ static int renounce(const struct options *o)
 	return 1;
 }
 
-/* Until the last channel has been gone for a while, and nobody has asked whether one is here. */
+/* Serves until the last channel has been gone for a while and no start of a channel has asked for the arbiter. */
 static void serve(struct channels *all, int listener, unsigned linger_s)
 {
 	static struct pollfd wait[CLIENTS * 2 + 1];

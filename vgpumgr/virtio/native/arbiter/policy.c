@@ -197,7 +197,7 @@ static void come_back(const struct arbiter *a, struct arb_channel *c)
 		c->virtual_ns = least;
 }
 
-/* A fading mean of its pauses; a long one counts as one that nobody waits for. */
+/* A fading mean of its pauses; one longer than the arbiter waits for counts as that long. */
 static void follow_pauses(const struct arbiter *a, struct arb_channel *c)
 {
 	if (!c->wants && !c->busy) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The channel's share of the GPU's time: the keeper joins the GPU's arbiter, makes a page and a bell for each worker, and hands
- * them to both (transport/share.h). Without an arbiter all turns are open, so that nobody waits for a process that has ended;
+ * them to both (transport/share.h). Without an arbiter all turns are open, so that no session waits for a process that has ended;
  * then another one is looked for.
  */
 #include <errno.h>
@@ -53,7 +53,7 @@ static int take_account(struct keeper *keeper, const struct vg_share_message *me
 	return 0;
 }
 
-/* The arbiter waits for nobody, so that its answer comes at once or never. */
+/* The arbiter never blocks, so that its answer comes at once or not at all. */
 static int join(struct keeper *keeper)
 {
 	struct timeval limit = { .tv_sec = keeper->launcher < 0 ? ANSWER_S : AGAIN_S };

@@ -15,7 +15,7 @@ struct wk_gate {
 	struct wk_gate *next_reached;
 	struct wk_session *session;
 	struct wk_object *host;     /* of a graph: what the gate stands for there */
-	struct wk_object *target;   /* held: where it holds up the device's work; NULL: nobody asks */
+	struct wk_object *target;   /* held: where it holds up the device's work; NULL: no share */
 	uint64_t number;
 	bool open, told;
 };

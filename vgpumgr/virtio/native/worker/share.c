@@ -10,9 +10,9 @@
 #define ONE_ENTERS ((1ull << 32) + 1) /* of a row's `work` */
 
 enum {
-	OPEN_NS = 2000000,       /* how often the device is asked: nobody waits, */
-	CONTENDED_NS = 200000,   /* others wait, */
-	DRAIN_LEAST_NS = 10000,  /* others wait for us: longer, the longer it has lasted */
+	OPEN_NS = 2000000,       /* how often the device is asked: no other channel waits, */
+	CONTENDED_NS = 200000,   /* another waits for its turn, */
+	DRAIN_LEAST_NS = 10000,  /* our turn has ended: longer, the longer that is ago */
 	DRAIN_MOST_NS = 1000000,
 	DRAIN_PART = 64,
 };
@@ -209,7 +209,7 @@ static bool look(struct wk_object **gone)
 	if ((uint32_t)work)
 		return false;
 	for (struct wk_object *o = share.first; o; o = o->next_queued)
-		atomic_store(&o->marked, false); /* whoever launches from now on queues it again */
+		atomic_store(&o->marked, false); /* the next launch into it queues it again */
 	for (struct wk_object *o = share.first; o; o = o->next_queued)
 		o->works = ask(o) == CUDA_ERROR_NOT_READY;
 	if (atomic_load(&vg_share_row->work) != work) {
@@ -327,7 +327,7 @@ void wk_share_start(struct wk_session *session)
 	pthread_attr_destroy(&attributes);
 }
 
-/* Then what is in the list is nobody's to look after. */
+/* Ends the thread; what is still in the list is released. */
 void wk_share_stop(void)
 {
 	struct wk_object *gone;
