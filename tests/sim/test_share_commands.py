@@ -218,6 +218,9 @@ def test_why_lists_each_gpu_and_malformed_shares_are_refused_in_a_sentence(host:
     ):
         refused = host.call("run", *words, "--", "true", code=2)
         assert text in refused.stderr
+        # nothing about MIG profiles, and no guess at what was meant
+        assert ("gpu list" in refused.stderr) == (words[0] == "--profile")
+        assert "did you mean" not in refused.stderr
     words = ("--equal", "4", "--dry-run", "-o", "json", "--", "true")
     plan = json.loads(host.call("run", *words).stdout)["plan"]
     assert [step["kind"] for step in plan["steps"]] == [

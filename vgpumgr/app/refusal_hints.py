@@ -29,6 +29,7 @@ from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.pci import NVIDIA, Function, PciAddress
 from vgpumgr.model.request import VgpuRequest, parse_profile_request
+from vgpumgr.model.shares import is_share_text
 from vgpumgr.model.text import list_near
 from vgpumgr.model.vgpu import NvmlVgpuType
 from vgpumgr.passthrough.sriov import find_driver
@@ -72,6 +73,9 @@ def adding_hints(parts: Parts, gpu: str | None, profile: str | None = None) -> I
             error.hint = _OTHER_PROFILES
         raise
     except (UsageError, VgpuNotSupportedError, VgpuTypeNotFoundError) as error:
+        if profile is not None and is_share_text(profile):
+            error.hint = "vgpumgr gpu list, which says what still fits on each GPU"
+            raise
         if profile is not None and (found := list_vfs_off(parts, profile, gpu)):
             raise explain_vfs_off(found, error.error) from error
         near = _list_near(parts, profile) if profile is not None else []

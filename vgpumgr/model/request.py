@@ -8,7 +8,7 @@ from typing import ClassVar
 from vgpumgr.model.choices import HELLO_TIMEOUT_S, Display, Numa, Transport
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.mig import MigProfileName
-from vgpumgr.model.shares import PREFIX, Share, parse_parts, parse_share
+from vgpumgr.model.shares import PREFIX, Share, is_share_text, parse_parts, parse_share
 
 MAX_HELLO_TIMEOUT_S = 3600.0
 
@@ -127,7 +127,7 @@ def parse_profile_request(text: str) -> ProfileRequest:
         return PassthroughRequest()
     if text.lower() == "vf" or text.lower().startswith("vf:"):
         return _parse_vf(text)
-    if text.lower().startswith(PREFIX):
+    if is_share_text(text):
         parts = parse_parts(text)
         return ShareRequest(parts=parts) if parts else ShareRequest(parse_share(text))
     try:

@@ -46,6 +46,11 @@ class Share:
         return self.memory <= free.memory and self.compute <= free.compute
 
 
+def is_share_text(text: str) -> bool:
+    """Whether a share is meant, well written or not."""
+    return text.strip().lower().startswith(PREFIX)
+
+
 def parse_share(text: str) -> Share:
     """Reads ``share:8GiB,30%``. Raises ValueError, in a sentence, for another form, 0 % or more than 100 %, and less
     memory than one context needs.
