@@ -13,7 +13,7 @@ import pytest
 
 from tests.fuzz.__main__ import TARGETS, build_agent, read_seeds, try_seed
 from tests.fuzz.kept import FUZZERS, build_ring, fuzz
-from tests.fuzz.test_fuzz_stateful import read_coverage
+from tests.support.coverage import read_coverage
 
 pytestmark = pytest.mark.native
 

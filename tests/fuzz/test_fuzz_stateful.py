@@ -7,8 +7,6 @@ runs reach is measured: a path of the worker that is no longer reached fails the
 from __future__ import annotations
 
 import atexit
-import gzip
-import json
 import os
 import shutil
 import subprocess
@@ -19,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.coverage import read_coverage
 from tests.unit.calls_rig import RULES, WORKER_RULES
 from tests.unit.test_codegen import _include
 from vgpumgr.virtio.codegen.__main__ import load
@@ -134,24 +133,6 @@ def test_guests_of_several_threads_harm_nobody(sanitizer: str, tmp_path: Path) -
     accepted, refused = (int(w) for w in fuzz(tmp_path, sanitizer).split() if w.isdigit())
     # a violation ends a session: too many of them, and little is tried
     assert accepted > 200 * refused > 0
-
-
-def read_coverage(directory: Path) -> dict[Path, float]:
-    """The share of executed lines of each file; a header's are those of all that include it."""
-    subprocess.run(
-        ["gcov", "--json-format", *map(str, directory.glob("*.gcda"))],
-        cwd=directory,
-        check=True,
-        capture_output=True,
-    )
-    lines: dict[Path, dict[int, bool]] = {}
-    for report in directory.glob("*.gcov.json.gz"):
-        for file in json.loads(gzip.decompress(report.read_bytes()))["files"]:
-            reached = lines.setdefault(Path(file["file"]).resolve(), {})
-            for line in file["lines"]:
-                number = line["line_number"]
-                reached[number] = reached.get(number, False) or line["count"] > 0
-    return {path: sum(found.values()) / len(found) for path, found in lines.items() if found}
 
 
 def test_a_short_run_reaches_the_operations(tmp_path: Path) -> None:

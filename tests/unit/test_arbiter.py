@@ -16,6 +16,7 @@ from typing import ClassVar
 
 import pytest
 
+from tests.support.coverage import read_coverage
 from tests.support.shares_rig import find_arbiter, is_held
 from tests.unit.transport_rig import LIB, wait_for
 from vgpumgr.errors import ChannelStartError
@@ -26,6 +27,10 @@ from vgpumgr.virtio.sandbox import ARBITER_USER
 pytestmark = pytest.mark.native
 
 POLICY = LIB / "test" / "vgpumgr-test-policy"
+ROOT = Path(__file__).resolve().parents[2]
+POLICY_SOURCE = ROOT / "vgpumgr/virtio/native/arbiter/policy.c"
+#: lines of it that the runs in virtual time execute, at least
+POLICY_GATE = 0.99
 MESSAGE = struct.Struct("=III96s")
 JOIN, PAGE, WEIGH, PING, WELCOME, REFUSED = 1, 2, 3, 4, 64, 65
 PAGE_BYTES = 4096
@@ -131,6 +136,17 @@ def burst(tmp_path: Path) -> Iterator[Path]:
     while FakeChannel.made:
         FakeChannel.made.pop().socket.close()
     wait_for(lambda: not is_held(path), "the arbiter's end")
+
+
+def test_the_runs_in_virtual_time_reach_the_policy(tmp_path: Path) -> None:
+    """Which lines of it, and no fewer."""
+    check = ROOT / "tests/native/arbiter/policy_check.c"
+    words = ["cc", "-O1", "-g2", "--coverage", f"-I{POLICY_SOURCE.parent}", check, POLICY_SOURCE]
+    subprocess.run([*words, "-o", "check"], cwd=tmp_path, check=True)
+    subprocess.run([tmp_path / "check", "1", "12"], cwd=tmp_path, check=True, capture_output=True)
+    share = read_coverage(tmp_path)[POLICY_SOURCE]
+    print(f"{share:.1%} of the lines of policy.c")
+    assert share >= POLICY_GATE
 
 
 def test_policy_keeps_its_promises_in_virtual_time() -> None:

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * policy-check SEED RUNS: the arbiter's policy in virtual time, with made-up tenants on a made-up GPU. Each run has 2 to 10
- * tenants with kernels of 10 us to 500 ms, of which some always have work, some pause, and some report what they like. A
+ * tenants with kernels of 10 us to 500 ms, of which some always have work, some pause, and some report what they like. In a
+ * third of the runs tenants leave and come again, and weights change; then no share of the whole run is promised. A
  * broken promise is printed with the run's seed, and ends the program with 1. Printed at the end: what was reached.
  */
 #include <inttypes.h>
@@ -26,7 +27,8 @@ static struct tenant tenant[TENANTS];
 static unsigned tenants;
 static struct arbiter arbiter;
 static uint64_t now, idle_from, begun, seed, state;
-static uint64_t decisions, longest_idle, turns, virtual_s;
+static bool changing;            /* tenants come and go, and their weights change */
+static uint64_t decisions, longest_idle, turns, virtual_s, changes;
 
 static uint64_t draw(uint64_t least, uint64_t most)
 {
@@ -246,6 +248,11 @@ static void check_fixed(uint64_t run)
 
 /* ---- a run */
 
+static uint32_t draw_weight(void)
+{
+	return (uint32_t)draw(1, 2 * 100 / tenants);
+}
+
 static void draw_tenants(bool mean)
 {
 	static const uint64_t lengths[] = { 10000, 100000, 1000000, 5000000, 50000000, 500000000 };
@@ -261,16 +268,40 @@ static void draw_tenants(bool mean)
 		t->hostile = mean && shape == 0;
 		t->gap = shape > 0 && shape < 4 ? draw(1000, 50000000) : 0;
 		t->always = !t->hostile && !t->gap;
-		t->number = arb_join(&arbiter, (uint32_t)draw(1, 2 * 100 / tenants), now);
+		t->number = arb_join(&arbiter, draw_weight(), now);
 		t->waits_from = now;
 		t->used_before = 0;
 		arb_report(&arbiter, t->number, true, false, now);
 	}
 }
 
+/* One leaves in whatever it is doing and comes again at once, or has another weight; all bounds begin anew. */
+static void change(struct tenant *t)
+{
+	changes++;
+	if (draw(0, 1)) {
+		arb_weigh(&arbiter, t->number, draw(0, 9) ? draw_weight() : (uint32_t)draw(0, 1000), now);
+		if (of(t)->weight < 1 || of(t)->weight > 100)
+			fail("a weight is no percentage", of(t)->weight, 100);
+	} else {
+		arb_leave(&arbiter, t->number, now);
+		if (arbiter.holder == t->number)
+			fail("one that has left has its turn", 1, 0);
+		t->number = arb_join(&arbiter, draw_weight(), now);
+		t->left = 0;
+		t->arrival = UINT64_MAX;
+		t->used_before = 0;
+		arb_report(&arbiter, t->number, true, false, now);
+	}
+	for (unsigned i = 0; i < tenants; i++)
+		tenant[i].waits_from = now;
+}
+
 static void run(enum arb_kind kind, uint64_t length)
 {
 	bool mean = draw(0, 1);
+
+	changing = !draw(0, 2);
 
 	begun = now = idle_from = draw(1, 1000000000);
 	arb_init(&arbiter, kind, now);
@@ -291,11 +322,13 @@ static void run(enum arb_kind kind, uint64_t length)
 		for (unsigned i = 0; i < tenants; i++)
 			if (tenant[i].hostile && !draw(0, 20))
 				be_hostile(&tenant[i]);
+		if (changing && !draw(0, 2000))
+			change(&tenant[draw(0, tenants - 1)]);
 	}
 	follow_turns();
-	if (kind == ARB_BURST)
+	if (!changing && kind == ARB_BURST)
 		check_burst();
-	else
+	else if (!changing)
 		check_fixed(length);
 	for (unsigned i = 0; i < tenants; i++)
 		turns += of(&tenant[i])->turns;
@@ -310,7 +343,7 @@ int main(int argc, char **argv)
 		state = seed * 0x9e3779b97f4a7c15u;
 		run(seed % 2 ? ARB_BURST : ARB_FIXED, 20000000000u);
 	}
-	printf("%" PRIu64 " runs, %" PRIu64 " decisions, %" PRIu64 " turns, %" PRIu64 " s of virtual time; longest idle while one waits %" PRIu64
-	       " us\n", runs, decisions, turns, virtual_s, longest_idle / 1000);
+	printf("%" PRIu64 " runs, %" PRIu64 " decisions, %" PRIu64 " turns, %" PRIu64 " s of virtual time, %" PRIu64 " changes; longest idle while one waits %"
+	       PRIu64 " us\n", runs, decisions, turns, virtual_s, changes, longest_idle / 1000);
 	return 0;
 }
