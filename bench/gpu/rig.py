@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from tests.unit.transport_rig import LIB, Rig
@@ -83,11 +85,8 @@ class GpuRig(Rig):
             ),
             shm_size_bytes=shm_size_bytes,
         )  # fmt: skip
-        self.options = type(self.options)(
-            worker=self.options.worker,
-            worker_args=self.options.worker_args,
-            shm_size_bytes=shm_size_bytes,
-            serial=self.serial,
+        self.options = replace(
+            self.options,
             env={
                 **find_machine(None).variables,
                 "CUDA_VISIBLE_DEVICES": uuid,
@@ -114,17 +113,19 @@ def direct() -> dict[str, str]:
     return os.environ | {"LD_LIBRARY_PATH": path, "CUDA_VISIBLE_DEVICES": "0"}
 
 
+@functools.cache
+def _link_runtime() -> tempfile.TemporaryDirectory[str]:
+    """A directory with the guest's CUDA runtime and without its driver, for as long as this process lives."""
+    place = tempfile.TemporaryDirectory(prefix="vgr")
+    for name in ("libcudart.so.12", "libcudart.so.13"):
+        (Path(place.name) / name).symlink_to(SHIMS / name)
+    return place
+
+
 def with_our_runtime() -> dict[str, str]:
     """The same, with the guest's CUDA runtime on the driver itself."""
-    place = Path(tempfile.gettempdir()) / f"vgpumgr-runtime-{os.getuid()}"
-    place.mkdir(mode=0o700, exist_ok=True)
-    for name in ("libcudart.so.12", "libcudart.so.13"):
-        if not (place / name).exists():
-            (place / name).symlink_to(SHIMS / name)
-    return os.environ | {
-        "LD_LIBRARY_PATH": f"{place}:{find_driver().parent}",
-        "CUDA_VISIBLE_DEVICES": "0",
-    }
+    path = f"{_link_runtime().name}:{find_driver().parent}"
+    return os.environ | {"LD_LIBRARY_PATH": path, "CUDA_VISIBLE_DEVICES": "0"}
 
 
 @contextmanager
