@@ -111,7 +111,8 @@ def test_a_newer_guest_works_with_an_older_worker(newer: NewerPackage, transport
 
 def test_sides_of_one_version_have_nothing_to_compare(newer: NewerPackage) -> None:
     with _worker(newer.worker, "ring") as rig:
-        before = rig.status().guest.mismatches  # the agent is the older one
+        # the agent, the older one, is compared soon after its hello
+        before = rig.wait_status(lambda s: s.guest.mismatches == 1, "compared").guest.mismatches
         assert _run(rig, newer.library) == ([[0, UNSUPPORTED, 0]] * 2, {ABSENT.format(CALLED)})
         assert rig.status().guest.mismatches == before
     with _worker(WORKER, "ring") as rig:

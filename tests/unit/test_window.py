@@ -17,7 +17,8 @@ pytestmark = [pytest.mark.native, pytest.mark.cuda]
 #: a guest that does one thing for each line that it gets
 STEPS = """
 import sys, time
-ctx = c_void_p(); ok(cu.cuInit(0)); ok(cu.cuCtxCreate_v2(byref(ctx), 0, 0)); stream = c_void_p(); ok(cu.cuStreamCreate(byref(stream), 1))
+ctx = c_void_p(); ok(cu.cuInit(0)); ok(cu.cuCtxCreate_v2(byref(ctx), 0, 0))
+stream = c_void_p(); ok(cu.cuStreamCreate(byref(stream), 1))
 p = memory(1 << 20); event = c_void_p(); ok(cu.cuEventCreate(byref(event), 0))
 def back(n, value):
     host = ctypes.create_string_buffer(n)
@@ -31,7 +32,8 @@ def waits():
     for _ in range(50): ok(cu.cuStreamSynchronize(stream)); ok(cu.cuEventSynchronize(event))
 def again():
     global p, stream
-    ok(cu.cuCtxDestroy_v2(ctx)); ok(cu.cuCtxCreate_v2(byref(ctx), 0, 0)); ok(cu.cuStreamCreate(byref(stream), 1)); p = memory(1 << 20)
+    ok(cu.cuCtxDestroy_v2(ctx)); ok(cu.cuCtxCreate_v2(byref(ctx), 0, 0))
+    ok(cu.cuStreamCreate(byref(stream), 1)); p = memory(1 << 20)
 print('ready', flush=True)
 for line in sys.stdin:
     globals()[line.strip()](); print('done', flush=True)
