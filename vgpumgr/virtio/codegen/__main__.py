@@ -14,6 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+from vgpumgr.virtio.codegen.blas import blas_outputs
 from vgpumgr.virtio.codegen.check import check
 from vgpumgr.virtio.codegen.coverage import count_names, emit_coverage
 from vgpumgr.virtio.codegen.emit_codec import emit_codec, emit_ops, emit_seeds
@@ -46,7 +47,8 @@ def outputs(spec: Spec, native: str = "vgpumgr/virtio/native/generated") -> dict
         "docs/coverage.md": emit_coverage(spec),
     }
     seeds = {f"tests/fuzz/corpus/calls/{n}.bin": data for n, data in emit_seeds(spec).items()}
-    return {name: text.encode() for name, text in files.items()} | seeds
+    written = {name: text.encode() for name, text in files.items()}
+    return written | blas_outputs(SPEC.with_name("cublas.yaml"), native) | seeds
 
 
 def load(path: Path = SPEC) -> Spec:

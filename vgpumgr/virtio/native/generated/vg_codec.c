@@ -128,6 +128,156 @@ void vg_get_context_destroy_request(struct vg_decoder *d, struct vg_context_dest
 	v->target = vg_get_handle(d, VG_TAG_CONTEXT);
 }
 
+size_t vg_size_math_open_request(const struct vg_math_open_request *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_math_open_request(struct vg_encoder *e, const struct vg_math_open_request *v)
+{
+	vg_put_u64(e, v->library);
+}
+
+void vg_get_math_open_request(struct vg_decoder *d, struct vg_math_open_request *v)
+{
+	v->library = vg_get_u32(d);
+}
+
+size_t vg_size_math_open_reply(const struct vg_math_open_reply *v)
+{
+	return 8 + vg_blob_size(v->path_length);
+}
+
+void vg_put_math_open_reply(struct vg_encoder *e, const struct vg_math_open_reply *v)
+{
+	vg_put_u64(e, v->version);
+	vg_put_bytes(e, v->path, v->path_length, 256);
+}
+
+void vg_get_math_open_reply(struct vg_decoder *d, struct vg_math_open_reply *v)
+{
+	v->version = vg_get_u64(d);
+	v->path_length = vg_get_array(d, v->path, 256);
+}
+
+size_t vg_size_math_create_request(const struct vg_math_create_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_math_create_request(struct vg_encoder *e, const struct vg_math_create_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->created);
+	vg_put_u64(e, v->library);
+}
+
+void vg_get_math_create_request(struct vg_decoder *d, struct vg_math_create_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->created = vg_get_mint(d, VG_TAG_MATH);
+	v->library = vg_get_u32(d);
+}
+
+size_t vg_size_math_create_reply(const struct vg_math_create_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_math_create_reply(struct vg_encoder *e, const struct vg_math_create_reply *v)
+{
+	vg_put_i32(e, v->status);
+}
+
+void vg_get_math_create_reply(struct vg_decoder *d, struct vg_math_create_reply *v)
+{
+	v->status = vg_get_i32(d);
+}
+
+size_t vg_size_math_destroy_request(const struct vg_math_destroy_request *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_math_destroy_request(struct vg_encoder *e, const struct vg_math_destroy_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->handle);
+}
+
+void vg_get_math_destroy_request(struct vg_decoder *d, struct vg_math_destroy_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->handle = vg_get_handle(d, VG_TAG_MATH);
+}
+
+size_t vg_size_math_call_request(const struct vg_math_call_request *v)
+{
+	return 40 + vg_blob_size(v->arguments.length);
+}
+
+void vg_put_math_call_request(struct vg_encoder *e, const struct vg_math_call_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->handle);
+	vg_put_u64(e, v->stream);
+	vg_put_u64(e, v->function);
+	vg_put_u64(e, v->on_device);
+	vg_put_bytes(e, v->arguments.data, v->arguments.length, 2048);
+}
+
+void vg_get_math_call_request(struct vg_decoder *d, struct vg_math_call_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->handle = vg_get_handle(d, VG_TAG_MATH);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+	v->function = vg_get_u64(d);
+	v->on_device = vg_get_u32(d);
+	v->arguments = vg_get_bytes(d, 2048);
+}
+
+size_t vg_size_math_ask_request(const struct vg_math_ask_request *v)
+{
+	return 40 + vg_blob_size(v->arguments.length);
+}
+
+void vg_put_math_ask_request(struct vg_encoder *e, const struct vg_math_ask_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->handle);
+	vg_put_u64(e, v->stream);
+	vg_put_u64(e, v->function);
+	vg_put_u64(e, v->on_device);
+	vg_put_bytes(e, v->arguments.data, v->arguments.length, 2048);
+}
+
+void vg_get_math_ask_request(struct vg_decoder *d, struct vg_math_ask_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->handle = vg_get_handle(d, VG_TAG_MATH);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+	v->function = vg_get_u64(d);
+	v->on_device = vg_get_u32(d);
+	v->arguments = vg_get_bytes(d, 2048);
+}
+
+size_t vg_size_math_ask_reply(const struct vg_math_ask_reply *v)
+{
+	return 8 + vg_blob_size(v->values_length);
+}
+
+void vg_put_math_ask_reply(struct vg_encoder *e, const struct vg_math_ask_reply *v)
+{
+	vg_put_i32(e, v->status);
+	vg_put_bytes(e, v->values, v->values_length, 4096);
+}
+
+void vg_get_math_ask_reply(struct vg_decoder *d, struct vg_math_ask_reply *v)
+{
+	v->status = vg_get_i32(d);
+	v->values_length = vg_get_array(d, v->values, 4096);
+}
+
 size_t vg_size_memory_allocate_request(const struct vg_memory_allocate_request *v __attribute__((unused)))
 {
 	return 16;

@@ -142,6 +142,134 @@ static int handle_context_destroy(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, NULL, 0);
 }
 
+static int handle_math_open(struct wk_call *c, bool check_only)
+{
+	struct vg_math_open_request in;
+	struct vg_math_open_reply out;
+	uint8_t data[VG_MAX_math_open_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_math_open_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_math_open(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_math_open_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_math_open_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_math_create(struct wk_call *c, bool check_only)
+{
+	struct vg_math_create_request in;
+	struct vg_math_create_reply out;
+	uint8_t data[VG_MAX_math_create_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_math_create_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_MATH, in.created))
+		return -EPROTO;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_math_create(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_math_create_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_math_create_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_math_destroy(struct wk_call *c, bool check_only)
+{
+	struct vg_math_destroy_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_math_destroy_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_math_destroy(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_math_call(struct wk_call *c, bool check_only)
+{
+	struct vg_math_call_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_math_call_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_math_call(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_math_ask(struct wk_call *c, bool check_only)
+{
+	struct vg_math_ask_request in;
+	struct vg_math_ask_reply out;
+	uint8_t data[VG_MAX_math_ask_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_math_ask_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_math_ask(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_math_ask_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_math_ask_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
 static int handle_memory_allocate(struct wk_call *c, bool check_only)
 {
 	struct vg_memory_allocate_request in;
@@ -3007,6 +3135,26 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_cuCtxGetSharedMemConfig: {
 		static const struct wk_operation it = { "cuCtxGetSharedMemConfig", handle_cuCtxGetSharedMemConfig, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_math_open: {
+		static const struct wk_operation it = { "math_open", handle_math_open, 0 };
+		return &it;
+	}
+	case VG_OP_math_create: {
+		static const struct wk_operation it = { "math_create", handle_math_create, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_math_destroy: {
+		static const struct wk_operation it = { "math_destroy", handle_math_destroy, WK_QUIET | WK_IN_CONTEXT | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
+	case VG_OP_math_call: {
+		static const struct wk_operation it = { "math_call", handle_math_call, WK_QUIET | WK_IN_CONTEXT | WK_WORK };
+		return &it;
+	}
+	case VG_OP_math_ask: {
+		static const struct wk_operation it = { "math_ask", handle_math_ask, WK_IN_CONTEXT | WK_BLOCKING | WK_WORK };
 		return &it;
 	}
 	case VG_OP_memory_allocate: {

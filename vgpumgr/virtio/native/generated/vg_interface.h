@@ -19,6 +19,11 @@ static const uint64_t vg_interface_words[] = {
 	0x001684957dd03d26, /* cuCtxGetCacheConfig */
 	0x0017ebb66f27af77, /* cuCtxSetSharedMemConfig */
 	0x0018a41a00662cde, /* cuCtxGetSharedMemConfig */
+	0x0020bb85be4a5c67, /* math_open */
+	0x0021d5a432bac8ea, /* math_create */
+	0x00228468943b9d1a, /* math_destroy */
+	0x0023ca72b7185128, /* math_call */
+	0x0024af11861daf79, /* math_ask */
 	0x0100f81aa5497aa9, /* memory_allocate */
 	0x010125442b8c0a2e, /* memory_allocate_pitch */
 	0x010253e48a843376, /* memory_free */
@@ -129,7 +134,7 @@ static const uint64_t vg_interface_words[] = {
 };
 
 static const struct vg_interface vg_interface = {
-	vg_interface_words, 119, { 0x61, 0x98, 0xdb, 0x53, 0x76, 0xed, 0xae, 0x89, 0x6f, 0xac, 0xbe, 0x8b, 0xc4, 0x77, 0x71, 0x43 },
+	vg_interface_words, 124, { 0xb6, 0x5f, 0xb9, 0xfe, 0x04, 0xa2, 0x7f, 0x6b, 0x2c, 0xa5, 0x59, 0xfa, 0x9a, 0x5b, 0x69, 0xb5 },
 };
 
 #endif

@@ -33,6 +33,8 @@ enum {
 	VG_CAP_TEXTURE = 262144,
 	VG_TAG_SURFACE = 13,
 	VG_CAP_SURFACE = 262144,
+	VG_TAG_MATH = 14,
+	VG_CAP_MATH = 1024,
 };
 
 enum vg_op {
@@ -48,6 +50,11 @@ enum vg_op {
 	VG_OP_cuCtxGetCacheConfig = 0x0016,
 	VG_OP_cuCtxSetSharedMemConfig = 0x0017,
 	VG_OP_cuCtxGetSharedMemConfig = 0x0018,
+	VG_OP_math_open = 0x0020,
+	VG_OP_math_create = 0x0021,
+	VG_OP_math_destroy = 0x0022,
+	VG_OP_math_call = 0x0023,
+	VG_OP_math_ask = 0x0024,
 	VG_OP_memory_allocate = 0x0100,
 	VG_OP_memory_allocate_pitch = 0x0101,
 	VG_OP_memory_free = 0x0102,
@@ -234,6 +241,95 @@ enum { VG_MAX_context_destroy_request = 8 }; /* bytes on the wire */
 size_t vg_size_context_destroy_request(const struct vg_context_destroy_request *v);
 void vg_put_context_destroy_request(struct vg_encoder *e, const struct vg_context_destroy_request *v);
 void vg_get_context_destroy_request(struct vg_decoder *d, struct vg_context_destroy_request *v);
+
+struct vg_math_open_request {
+	uint32_t library;
+};
+
+enum { VG_MAX_math_open_request = 8 }; /* bytes on the wire */
+size_t vg_size_math_open_request(const struct vg_math_open_request *v);
+void vg_put_math_open_request(struct vg_encoder *e, const struct vg_math_open_request *v);
+void vg_get_math_open_request(struct vg_decoder *d, struct vg_math_open_request *v);
+
+struct vg_math_open_reply {
+	uint64_t version;
+	size_t path_length;
+	uint8_t path[256];
+};
+
+enum { VG_MAX_math_open_reply = 272 }; /* bytes on the wire */
+size_t vg_size_math_open_reply(const struct vg_math_open_reply *v);
+void vg_put_math_open_reply(struct vg_encoder *e, const struct vg_math_open_reply *v);
+void vg_get_math_open_reply(struct vg_decoder *d, struct vg_math_open_reply *v);
+
+struct vg_math_create_request {
+	uint64_t context;
+	uint64_t created;
+	uint32_t library;
+};
+
+enum { VG_MAX_math_create_request = 24 }; /* bytes on the wire */
+size_t vg_size_math_create_request(const struct vg_math_create_request *v);
+void vg_put_math_create_request(struct vg_encoder *e, const struct vg_math_create_request *v);
+void vg_get_math_create_request(struct vg_decoder *d, struct vg_math_create_request *v);
+
+struct vg_math_create_reply {
+	int32_t status;
+};
+
+enum { VG_MAX_math_create_reply = 8 }; /* bytes on the wire */
+size_t vg_size_math_create_reply(const struct vg_math_create_reply *v);
+void vg_put_math_create_reply(struct vg_encoder *e, const struct vg_math_create_reply *v);
+void vg_get_math_create_reply(struct vg_decoder *d, struct vg_math_create_reply *v);
+
+struct vg_math_destroy_request {
+	uint64_t context;
+	uint64_t handle;
+};
+
+enum { VG_MAX_math_destroy_request = 16 }; /* bytes on the wire */
+size_t vg_size_math_destroy_request(const struct vg_math_destroy_request *v);
+void vg_put_math_destroy_request(struct vg_encoder *e, const struct vg_math_destroy_request *v);
+void vg_get_math_destroy_request(struct vg_decoder *d, struct vg_math_destroy_request *v);
+
+struct vg_math_call_request {
+	uint64_t context;
+	uint64_t handle;
+	uint64_t stream;
+	uint64_t function;
+	uint32_t on_device;
+	struct vg_bytes arguments;
+};
+
+enum { VG_MAX_math_call_request = 2096 }; /* bytes on the wire */
+size_t vg_size_math_call_request(const struct vg_math_call_request *v);
+void vg_put_math_call_request(struct vg_encoder *e, const struct vg_math_call_request *v);
+void vg_get_math_call_request(struct vg_decoder *d, struct vg_math_call_request *v);
+
+struct vg_math_ask_request {
+	uint64_t context;
+	uint64_t handle;
+	uint64_t stream;
+	uint64_t function;
+	uint32_t on_device;
+	struct vg_bytes arguments;
+};
+
+enum { VG_MAX_math_ask_request = 2096 }; /* bytes on the wire */
+size_t vg_size_math_ask_request(const struct vg_math_ask_request *v);
+void vg_put_math_ask_request(struct vg_encoder *e, const struct vg_math_ask_request *v);
+void vg_get_math_ask_request(struct vg_decoder *d, struct vg_math_ask_request *v);
+
+struct vg_math_ask_reply {
+	int32_t status;
+	size_t values_length;
+	uint8_t values[4096];
+};
+
+enum { VG_MAX_math_ask_reply = 4112 }; /* bytes on the wire */
+size_t vg_size_math_ask_reply(const struct vg_math_ask_reply *v);
+void vg_put_math_ask_reply(struct vg_encoder *e, const struct vg_math_ask_reply *v);
+void vg_get_math_ask_reply(struct vg_decoder *d, struct vg_math_ask_reply *v);
 
 struct vg_memory_allocate_request {
 	uint64_t context;

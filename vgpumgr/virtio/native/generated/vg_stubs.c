@@ -20,6 +20,16 @@ const char *vg_sent_name(uint32_t op)
 		return "context_create";
 	case VG_OP_context_destroy:
 		return "context_destroy";
+	case VG_OP_math_open:
+		return "math_open";
+	case VG_OP_math_create:
+		return "math_create";
+	case VG_OP_math_destroy:
+		return "math_destroy";
+	case VG_OP_math_call:
+		return "math_call";
+	case VG_OP_math_ask:
+		return "math_ask";
 	case VG_OP_memory_allocate:
 		return "memory_allocate";
 	case VG_OP_memory_allocate_pitch:
@@ -342,6 +352,92 @@ CUresult vg_send_context_destroy(const struct vg_context_destroy_request *in)
 		return CUDA_ERROR_INVALID_VALUE;
 	r = shim_exchange(shim_channel_by(in->target), VG_OP_context_destroy, asked, sizeof(asked), NULL, 0);
 	return r.result;
+}
+
+CUresult vg_send_math_open(const struct vg_math_open_request *in, struct vg_math_open_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel(), VG_OP_math_open, SHIM_CACHED, vg_size_math_open_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_math_open_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_math_open_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_math_create(const struct vg_math_create_request *in, struct vg_math_create_reply *out)
+{
+	uint64_t asked[VG_MAX_math_create_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_math_create_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_math_create_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_math_create, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
+		memset(out, 0, sizeof(*out));
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_math_create_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
+}
+
+CUresult vg_send_math_destroy(const struct vg_math_destroy_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_math_destroy, SHIM_QUIET, vg_size_math_destroy_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_math_destroy_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_math_call(const struct vg_math_call_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_math_call, SHIM_QUIET, vg_size_math_call_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_math_call_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_math_ask(const struct vg_math_ask_request *in, struct vg_math_ask_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_math_ask, SHIM_SYNC, vg_size_math_ask_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_math_ask_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_math_ask_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
 }
 
 CUresult vg_send_memory_allocate(const struct vg_memory_allocate_request *in, struct vg_memory_allocate_reply *out)

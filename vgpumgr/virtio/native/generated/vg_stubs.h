@@ -12,6 +12,11 @@ CUresult vg_send_device_snapshot(const struct vg_device_snapshot_request *in, st
 CUresult vg_send_device_use(struct vg_device_use_reply *out);
 CUresult vg_send_context_create(const struct vg_context_create_request *in, struct vg_context_create_reply *out);
 CUresult vg_send_context_destroy(const struct vg_context_destroy_request *in);
+CUresult vg_send_math_open(const struct vg_math_open_request *in, struct vg_math_open_reply *out);
+CUresult vg_send_math_create(const struct vg_math_create_request *in, struct vg_math_create_reply *out);
+CUresult vg_send_math_destroy(const struct vg_math_destroy_request *in);
+CUresult vg_send_math_call(const struct vg_math_call_request *in);
+CUresult vg_send_math_ask(const struct vg_math_ask_request *in, struct vg_math_ask_reply *out);
 CUresult vg_send_memory_allocate(const struct vg_memory_allocate_request *in, struct vg_memory_allocate_reply *out);
 CUresult vg_send_memory_allocate_pitch(const struct vg_memory_allocate_pitch_request *in, struct vg_memory_allocate_pitch_reply *out);
 CUresult vg_send_memory_free(const struct vg_memory_free_request *in);

@@ -13,6 +13,11 @@ CUresult wk_do_device_snapshot(struct wk_call *c, const struct vg_device_snapsho
 CUresult wk_do_device_use(struct wk_call *c, struct vg_device_use_reply *out);
 CUresult wk_do_context_create(struct wk_call *c, const struct vg_context_create_request *in, struct vg_context_create_reply *out);
 CUresult wk_do_context_destroy(struct wk_call *c, const struct vg_context_destroy_request *in);
+CUresult wk_do_math_open(struct wk_call *c, const struct vg_math_open_request *in, struct vg_math_open_reply *out);
+CUresult wk_do_math_create(struct wk_call *c, const struct vg_math_create_request *in, struct vg_math_create_reply *out);
+CUresult wk_do_math_destroy(struct wk_call *c, const struct vg_math_destroy_request *in);
+CUresult wk_do_math_call(struct wk_call *c, const struct vg_math_call_request *in);
+CUresult wk_do_math_ask(struct wk_call *c, const struct vg_math_ask_request *in, struct vg_math_ask_reply *out);
 CUresult wk_do_memory_allocate(struct wk_call *c, const struct vg_memory_allocate_request *in, struct vg_memory_allocate_reply *out);
 CUresult wk_do_memory_allocate_pitch(struct wk_call *c, const struct vg_memory_allocate_pitch_request *in, struct vg_memory_allocate_pitch_reply *out);
 CUresult wk_do_memory_free(struct wk_call *c, const struct vg_memory_free_request *in);

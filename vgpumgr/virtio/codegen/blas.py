@@ -1,0 +1,218 @@
+"""cuBLAS by families: reads ``spec/cublas.yaml`` and writes both ends of each function, a table that both have, and the
+prototypes. The arguments of a call travel as 64-bit words in the header's order, with values that are on the host behind them
+(docs/wire-format.md, "Mathematics libraries")."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from vgpumgr.virtio.codegen.model import SpecError, Where
+
+#: enumerations, and their largest value
+ENUMERATIONS = {"op": 3, "fill": 2, "diag": 1, "side": 1, "type": 255, "compute": 255, "algo": 255}
+INTEGERS = {"int": "int", "long": "long long"}
+#: bytes of a value whose type is known by its name
+BYTES = {"f16": 2, "f32": 4, "f64": 8, "c32": 8, "c64": 16, "int": 4, "long": 8}
+LETTERS = {"H": "f16", "S": "f32", "D": "f64", "C": "c32", "Z": "c64"}
+#: a value's type is another argument's to say: 0x80 and its place; or that of a matrix product's scalars
+BY_ARGUMENT, BY_SCALE = 0x80, 0x7F
+DIRECTIONS = ("in", "inout", "out", "host")
+ARGUMENT = re.compile(r"^(\w+)(?: (@?\w+)(\*5)?)? (\w+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """``kind``: as in the description. ``size``: bytes of a value on the host, or whose say they are."""
+
+    kind: str
+    name: str
+    size: int = 0
+    count: int = 1
+
+    @property
+    def c_type(self) -> str:
+        """The parameter's type; pointers are without the type behind them, enumerations are integers."""
+        if self.kind in INTEGERS:
+            return f"{INTEGERS[self.kind]} "
+        if self.kind in ENUMERATIONS:
+            return "int "
+        return "const void *" if self.kind == "in" else "void *"
+
+
+@dataclass(frozen=True, slots=True)
+class BlasFunction:
+    """A function that the guest's library has and the worker calls in the host's."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+    #: sets a handle: the guest's library has it by hand
+    state: bool = False
+
+    @property
+    def id(self) -> int:
+        """What it is called on the wire: changes with everything that both ends must know of it."""
+        text = f"cublas {self.name} " + ", ".join(
+            f"{a.kind} {a.name} {a.size} {a.count}" for a in self.arguments
+        )
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+    @property
+    def answers(self) -> bool:
+        """Whether it gives a value back: then its caller waits."""
+        return any(a.kind in ("inout", "out", "host") for a in self.arguments)
+
+
+def _size(word: str, letter: str, names: list[str], where: Where) -> int:
+    if word == "scale":
+        return BY_SCALE
+    if word.startswith("@"):
+        if word[1:] not in names:
+            raise SpecError(where, f"there is no argument '{word[1:]}'")
+        return BY_ARGUMENT | names.index(word[1:])
+    word = LETTERS.get(letter, "") if word == "T" else word
+    if word not in BYTES:
+        raise SpecError(where, f"'{word}' is no type of a value")
+    return BYTES[word]
+
+
+def _argument(text: str, function: str, names: list[str], where: Where) -> Argument:
+    m = ARGUMENT.match(text)
+    if not m:
+        raise SpecError(where, f"cannot read the argument '{text}'")
+    kind, word, five, name = m.groups()
+    if kind in DIRECTIONS and word:
+        return Argument(kind, name, _size(word, function[0], names, where), 5 if five else 1)
+    if word or (kind != "device" and kind not in ENUMERATIONS and kind not in INTEGERS):
+        raise SpecError(where, f"'{kind}' is no kind of argument")
+    return Argument(kind, name)
+
+
+def _widen(a: Argument) -> Argument:
+    if a.kind == "int":
+        return Argument("long", a.name)
+    return Argument(a.kind, a.name, 8, a.count) if a.kind == "out" and a.size == 4 else a
+
+
+def _twin(f: BlasFunction) -> BlasFunction:
+    index = re.match(r"cublasI(?!\w*Batched)", f.name) is not None
+    widened = (
+        _widen(a) if a.kind == "int" or (index and a.name == "result") else a for a in f.arguments
+    )
+    return BlasFunction(f"{f.name}_64", tuple(widened))
+
+
+def parse_blas(path: Path) -> tuple[BlasFunction, ...]:
+    """All functions, those of 64-bit integers too, in the order of their ids. Raises :class:`SpecError`."""
+    where = Where(path.name, 1)
+    root = yaml.safe_load(path.read_text(encoding="utf-8"))
+    found: list[BlasFunction] = []
+    for section in ("twins", "plain", "state"):
+        for family in root[section]:
+            parts = [p.strip() for p in family["args"].split(",")]
+            names = [p.split()[-1] for p in parts]
+            for stem in family["names"].split():
+                arguments = tuple(_argument(p, stem, names, where) for p in parts)
+                function = BlasFunction(f"cublas{stem}", arguments, section == "state")
+                found += [function, _twin(function)] if section == "twins" else [function]
+    if len({f.name for f in found}) != len(found):
+        raise SpecError(where, "a function is there twice")
+    return tuple(sorted(found, key=lambda f: f.id))
+
+
+def _banner() -> str:
+    return (
+        "/* SPDX-License-Identifier: Apache-2.0 */\n"
+        "/* Generated by vgpumgr.virtio.codegen from cublas.yaml; change that, not this. */\n"
+    )
+
+
+def _parameters(f: BlasFunction) -> str:
+    return ", ".join(["void *handle", *(f"{a.c_type}{a.name}" for a in f.arguments)])
+
+
+def emit_prototypes(functions: tuple[BlasFunction, ...]) -> str:
+    """``vg_blas.h``"""
+    out = [_banner(), "#ifndef VGPUMGR_BLAS_H\n#define VGPUMGR_BLAS_H\n"]
+    out += [
+        f"int {f.name}({_parameters(f)});" for f in sorted(functions, key=lambda f: f.name)
+    ]
+    out.append("\n/* Places in the table of what sets a handle. */\nenum {")
+    out += [
+        f"\tBLAS_{f.name.removeprefix('cublas').upper()} = {place},"
+        for place, f in enumerate(functions)
+        if f.state
+    ]
+    return "\n".join([*out, "};\n\n#endif"]) + "\n"
+
+
+def _entry(f: BlasFunction) -> str:
+    arguments = ", ".join(
+        f"{{ BLAS_{a.kind.upper()}, {a.size:#x}, {a.count} }}" for a in f.arguments
+    )
+    return f'\t{{ {f.id:#018x}, "{f.name}", {len(f.arguments)}, {{ {arguments} }} }},'
+
+
+def emit_table(functions: tuple[BlasFunction, ...]) -> str:
+    """``vg_blas_table.c``"""
+    out = [_banner(), '#include "blas_functions.h"\n', "const struct blas_function blas_functions[] = {"]
+    out += [_entry(f) for f in functions]
+    out.append(f"}};\n\nconst unsigned int blas_functions_count = {len(functions)};")
+    return "\n".join(out) + "\n"
+
+
+def _word(a: Argument) -> str:
+    if a.kind in INTEGERS or a.kind in ENUMERATIONS:
+        return f"(uint64_t){a.name}"
+    return f"(uintptr_t){a.name}"
+
+
+def emit_guest(functions: tuple[BlasFunction, ...]) -> str:
+    """``vg_blas_guest.c``"""
+    out = [_banner(), '#include "blas.h"\n']
+    for place, f in enumerate(functions):
+        if f.state:
+            continue
+        words = ", ".join(_word(a) for a in f.arguments)
+        out.append(
+            f"BLAS_API int {f.name}({_parameters(f)})\n{{\n"
+            f"\tconst uint64_t words[] = {{ {words} }};\n\n"
+            f"\treturn blas_call(handle, &blas_functions[{place}], words);\n}}\n"
+        )
+    return "\n".join(out)
+
+
+def _cast(place: int, a: Argument) -> str:
+    if a.kind in INTEGERS:
+        return f"({INTEGERS[a.kind]})w[{place}]"
+    return f"(int)w[{place}]" if a.kind in ENUMERATIONS else f"(void *)w[{place}]"
+
+
+def emit_calls(functions: tuple[BlasFunction, ...]) -> str:
+    """``vg_blas_calls.c``"""
+    out = [_banner(), '#include "vg_blas.h"\n#include "blas_calls.h"\n']
+    for f in functions:
+        words = ", ".join(["handle", *(_cast(i, a) for i, a in enumerate(f.arguments))])
+        out.append(
+            f"static int call_{f.name}(void *function, void *handle, const uint64_t *w)\n{{\n"
+            f"\treturn ((__typeof__({f.name}) *)function)({words});\n}}\n"
+        )
+    out.append("blas_caller *const blas_callers[] = {")
+    out += [f"\tcall_{f.name}," for f in functions]
+    return "\n".join([*out, "};"]) + "\n"
+
+
+def blas_outputs(path: Path, native: str) -> dict[str, bytes]:
+    """Every committed output by its path in the source tree."""
+    functions = parse_blas(path)
+    files = {
+        f"{native}/vg_blas.h": emit_prototypes(functions),
+        f"{native}/vg_blas_table.c": emit_table(functions),
+        f"{native}/vg_blas_guest.c": emit_guest(functions),
+        f"{native}/vg_blas_calls.c": emit_calls(functions),
+    }
+    return {name: text.encode() for name, text in files.items()}
