@@ -209,6 +209,10 @@ _VARIABLES: Mapping[str, tuple[Callable[[Machine], object], str]] = {
         lambda _: "enforce",
         "the workers' filter of system calls: enforce, log or off",
     ),
+    "VGPUMGR_MATH": (
+        lambda _: "",
+        "directories of cuBLAS and cuBLASLt for forwarded GPUs, with : between them",
+    ),
     "VGPUMGR_WATCHDOG": (
         lambda _: "60",
         "seconds after which a guest's call is named, and :SECONDS after which its session ends",

@@ -127,6 +127,9 @@ def _list_read(
     drivers = [environ.get("VGPUMGR_CUDA", "")]
     drivers += [word for flag, word in pairwise(worker_args) if flag == "--cuda"]
     places += [str(Path(driver).parent) for driver in drivers if Path(driver).is_absolute()]
+    for word in worker_args:
+        if word.startswith("--math="):
+            places += word.removeprefix("--math=").split(os.pathsep)
     if machine := environ.get("VGPUMGR_SIM"):
         places.append(f"{machine}/memory")
     yield from (os.path.normpath(place) for place in places if Path(place).exists())

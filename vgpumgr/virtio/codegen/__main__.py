@@ -29,8 +29,16 @@ SPEC = VIRTIO / "spec" / "cuda.yaml"
 #: declared by cudaProfiler.h, which not every distribution of the headers holds; versions as in cudaProfilerTypedefs.h
 PROFILER = {"cuProfilerStart": 4000, "cuProfilerStop": 4000}
 
-#: what the guest's library exports beside the driver's names: for tests, and for the runtime library
-OWN_EXPORTS = {"vgpumgr_channel_waits", "vgpumgr_call_unsupported"}
+#: what the guest's library exports beside the driver's names: for tests, and for the guest's other libraries
+OWN_EXPORTS = {
+    "vgpumgr_channel_waits",
+    "vgpumgr_call_unsupported",
+    "vgpumgr_math_open",
+    "vgpumgr_math_create",
+    "vgpumgr_math_destroy",
+    "vgpumgr_math_call",
+    "vgpumgr_math_alive",
+}
 
 
 def outputs(spec: Spec, native: str = "vgpumgr/virtio/native/generated") -> dict[str, bytes]:

@@ -222,7 +222,7 @@ void vg_put_math_call_request(struct vg_encoder *e, const struct vg_math_call_re
 	vg_put_u64(e, v->handle);
 	vg_put_u64(e, v->stream);
 	vg_put_u64(e, v->function);
-	vg_put_u64(e, v->on_device);
+	vg_put_u64(e, v->mode);
 	vg_put_bytes(e, v->arguments.data, v->arguments.length, 2048);
 }
 
@@ -232,8 +232,48 @@ void vg_get_math_call_request(struct vg_decoder *d, struct vg_math_call_request 
 	v->handle = vg_get_handle(d, VG_TAG_MATH);
 	v->stream = vg_get_handle(d, VG_TAG_STREAM);
 	v->function = vg_get_u64(d);
-	v->on_device = vg_get_u32(d);
+	v->mode = vg_get_u32(d);
 	v->arguments = vg_get_bytes(d, 2048);
+}
+
+size_t vg_size_math_try_request(const struct vg_math_try_request *v)
+{
+	return 40 + vg_blob_size(v->arguments.length);
+}
+
+void vg_put_math_try_request(struct vg_encoder *e, const struct vg_math_try_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->handle);
+	vg_put_u64(e, v->stream);
+	vg_put_u64(e, v->function);
+	vg_put_u64(e, v->mode);
+	vg_put_bytes(e, v->arguments.data, v->arguments.length, 2048);
+}
+
+void vg_get_math_try_request(struct vg_decoder *d, struct vg_math_try_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->handle = vg_get_handle(d, VG_TAG_MATH);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+	v->function = vg_get_u64(d);
+	v->mode = vg_get_u32(d);
+	v->arguments = vg_get_bytes(d, 2048);
+}
+
+size_t vg_size_math_try_reply(const struct vg_math_try_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_math_try_reply(struct vg_encoder *e, const struct vg_math_try_reply *v)
+{
+	vg_put_i32(e, v->status);
+}
+
+void vg_get_math_try_reply(struct vg_decoder *d, struct vg_math_try_reply *v)
+{
+	v->status = vg_get_i32(d);
 }
 
 size_t vg_size_math_ask_request(const struct vg_math_ask_request *v)
@@ -247,7 +287,7 @@ void vg_put_math_ask_request(struct vg_encoder *e, const struct vg_math_ask_requ
 	vg_put_u64(e, v->handle);
 	vg_put_u64(e, v->stream);
 	vg_put_u64(e, v->function);
-	vg_put_u64(e, v->on_device);
+	vg_put_u64(e, v->mode);
 	vg_put_bytes(e, v->arguments.data, v->arguments.length, 2048);
 }
 
@@ -257,7 +297,7 @@ void vg_get_math_ask_request(struct vg_decoder *d, struct vg_math_ask_request *v
 	v->handle = vg_get_handle(d, VG_TAG_MATH);
 	v->stream = vg_get_handle(d, VG_TAG_STREAM);
 	v->function = vg_get_u64(d);
-	v->on_device = vg_get_u32(d);
+	v->mode = vg_get_u32(d);
 	v->arguments = vg_get_bytes(d, 2048);
 }
 

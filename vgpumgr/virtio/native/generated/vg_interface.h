@@ -22,8 +22,9 @@ static const uint64_t vg_interface_words[] = {
 	0x0020bb85be4a5c67, /* math_open */
 	0x0021d5a432bac8ea, /* math_create */
 	0x00228468943b9d1a, /* math_destroy */
-	0x0023ca72b7185128, /* math_call */
-	0x0024af11861daf79, /* math_ask */
+	0x00230c367d81861e, /* math_call */
+	0x002427527bc85bbf, /* math_ask */
+	0x00251c243342a9d2, /* math_try */
 	0x0100f81aa5497aa9, /* memory_allocate */
 	0x010125442b8c0a2e, /* memory_allocate_pitch */
 	0x010253e48a843376, /* memory_free */
@@ -134,7 +135,7 @@ static const uint64_t vg_interface_words[] = {
 };
 
 static const struct vg_interface vg_interface = {
-	vg_interface_words, 124, { 0xb6, 0x5f, 0xb9, 0xfe, 0x04, 0xa2, 0x7f, 0x6b, 0x2c, 0xa5, 0x59, 0xfa, 0x9a, 0x5b, 0x69, 0xb5 },
+	vg_interface_words, 125, { 0x6e, 0xfe, 0xcd, 0x18, 0xa6, 0xa2, 0x7a, 0xb4, 0x71, 0x84, 0x3f, 0x0c, 0x28, 0xe2, 0x7b, 0x52 },
 };
 
 #endif

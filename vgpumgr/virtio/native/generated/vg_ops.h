@@ -55,6 +55,7 @@ enum vg_op {
 	VG_OP_math_destroy = 0x0022,
 	VG_OP_math_call = 0x0023,
 	VG_OP_math_ask = 0x0024,
+	VG_OP_math_try = 0x0025,
 	VG_OP_memory_allocate = 0x0100,
 	VG_OP_memory_allocate_pitch = 0x0101,
 	VG_OP_memory_free = 0x0102,
@@ -297,7 +298,7 @@ struct vg_math_call_request {
 	uint64_t handle;
 	uint64_t stream;
 	uint64_t function;
-	uint32_t on_device;
+	uint32_t mode;
 	struct vg_bytes arguments;
 };
 
@@ -306,12 +307,35 @@ size_t vg_size_math_call_request(const struct vg_math_call_request *v);
 void vg_put_math_call_request(struct vg_encoder *e, const struct vg_math_call_request *v);
 void vg_get_math_call_request(struct vg_decoder *d, struct vg_math_call_request *v);
 
+struct vg_math_try_request {
+	uint64_t context;
+	uint64_t handle;
+	uint64_t stream;
+	uint64_t function;
+	uint32_t mode;
+	struct vg_bytes arguments;
+};
+
+enum { VG_MAX_math_try_request = 2096 }; /* bytes on the wire */
+size_t vg_size_math_try_request(const struct vg_math_try_request *v);
+void vg_put_math_try_request(struct vg_encoder *e, const struct vg_math_try_request *v);
+void vg_get_math_try_request(struct vg_decoder *d, struct vg_math_try_request *v);
+
+struct vg_math_try_reply {
+	int32_t status;
+};
+
+enum { VG_MAX_math_try_reply = 8 }; /* bytes on the wire */
+size_t vg_size_math_try_reply(const struct vg_math_try_reply *v);
+void vg_put_math_try_reply(struct vg_encoder *e, const struct vg_math_try_reply *v);
+void vg_get_math_try_reply(struct vg_decoder *d, struct vg_math_try_reply *v);
+
 struct vg_math_ask_request {
 	uint64_t context;
 	uint64_t handle;
 	uint64_t stream;
 	uint64_t function;
-	uint32_t on_device;
+	uint32_t mode;
 	struct vg_bytes arguments;
 };
 

@@ -28,6 +28,8 @@ const char *vg_sent_name(uint32_t op)
 		return "math_destroy";
 	case VG_OP_math_call:
 		return "math_call";
+	case VG_OP_math_try:
+		return "math_try";
 	case VG_OP_math_ask:
 		return "math_ask";
 	case VG_OP_memory_allocate:
@@ -419,6 +421,25 @@ CUresult vg_send_math_call(const struct vg_math_call_request *in)
 	vg_put_math_call_request(&f.encoder, in);
 	r = shim_send(&f);
 	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_math_try(const struct vg_math_try_request *in, struct vg_math_try_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_math_try, SHIM_SYNC, vg_size_math_try_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_math_try_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_math_try_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
 }
 
 CUresult vg_send_math_ask(const struct vg_math_ask_request *in, struct vg_math_ask_reply *out)

@@ -173,6 +173,7 @@ static CUresult destroy(uint64_t id)
 	shim_range_forget(SHIM_RANGE_DEVICE, id);
 	shim_object_forget(SHIM_FUNCTION, id, shim_function_free);
 	shim_object_forget(SHIM_MODULE, id, NULL);
+	shim_object_forget(SHIM_MATH, id, NULL);
 	shim_object_forget(SHIM_GRAPH_EXEC, id, shim_hosts_drop);
 	shim_object_forget(SHIM_GRAPH, id, shim_hosts_drop);
 	shim_texture_forget(id);

@@ -25,6 +25,7 @@ static const struct {
 	[SHIM_MIPMAP] = { VG_TAG_MIPMAP, VG_CAP_MIPMAP },
 	[SHIM_TEXTURE] = { VG_TAG_TEXTURE, VG_CAP_TEXTURE },
 	[SHIM_SURFACE] = { VG_TAG_SURFACE, VG_CAP_SURFACE },
+	[SHIM_MATH] = { VG_TAG_MATH, VG_CAP_MATH },
 };
 
 _Static_assert(VG_CAP_FUNCTION <= CHUNK * CHUNKS && VG_CAP_MODULE <= CHUNK * CHUNKS, "chunks for the largest table");

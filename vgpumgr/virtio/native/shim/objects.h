@@ -83,7 +83,7 @@ struct shim_object {
 };
 
 enum shim_table { SHIM_CONTEXT, SHIM_STREAM, SHIM_EVENT, SHIM_MODULE, SHIM_FUNCTION, SHIM_POOL, SHIM_PHYSICAL, SHIM_GRAPH, SHIM_GRAPH_EXEC,
-		  SHIM_ARRAY, SHIM_MIPMAP, SHIM_TEXTURE, SHIM_SURFACE, SHIM_TABLES };
+		  SHIM_ARRAY, SHIM_MIPMAP, SHIM_TEXTURE, SHIM_SURFACE, SHIM_MATH, SHIM_TABLES };
 
 /* A fresh object of the context's channel, or of this thread's, not yet visible under its handle; NULL: the table is full. */
 struct shim_object *shim_object_new(enum shim_table table, uint64_t context, uint64_t *id);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "filter.h"
+#include "math.h"
 #include "output.h"
 #include "vg_interface.h"
 #include "vg_worker.h"
@@ -37,6 +38,7 @@ static int start(int argc, char **argv, char *message, size_t size)
 	int error;
 
 	wk_output_open(VG_ERRORS_FD);
+	wk_math_read(argc, argv);
 	error = wk_driver_load(driver_path(argc, argv), message, size);
 	if (error)
 		return error;

@@ -23,6 +23,7 @@ static const struct {
 	[WK_MIPMAP] = { VG_TAG_MIPMAP, VG_CAP_MIPMAP },
 	[WK_TEXTURE] = { VG_TAG_TEXTURE, VG_CAP_TEXTURE },
 	[WK_SURFACE] = { VG_TAG_SURFACE, VG_CAP_SURFACE },
+	[WK_MATH] = { VG_TAG_MATH, VG_CAP_MATH },
 };
 
 static struct wk_slot *slot_of(struct wk_session *s, enum wk_kind kind, uint64_t handle)

@@ -2,6 +2,7 @@
 /* By hand: the calls that begin, end and ask about captures, and what is put into one beside the driver's own work. */
 #include <stdatomic.h>
 
+#include "math.h"
 #include "session.h"
 #include "share.h"
 #include "vg_worker.h"
@@ -44,7 +45,10 @@ static CUresult check_copy(struct wk_call *c, CUgraphNode node)
 	return r == CUDA_SUCCESS ? check_side(c, copy.dstMemoryType, copy.dstDevice) : r;
 }
 
-/* No memory of this process may be in a graph, and none of its functions but the one that stands for the guest's. */
+/*
+ * No memory of this process may be in a graph, and none of its functions but the one that stands for the guest's, and those of
+ * a library that was called while the stream captured.
+ */
 static CUresult check_nodes(struct wk_call *c, const struct wk_graph *graph)
 {
 	CUresult r = CUDA_SUCCESS;
@@ -57,7 +61,8 @@ static CUresult check_nodes(struct wk_call *c, const struct wk_graph *graph)
 		if (type == CU_GRAPH_NODE_TYPE_MEMCPY)
 			r = check_copy(c, graph->nodes[i]);
 		else if (type == CU_GRAPH_NODE_TYPE_HOST)
-			r = wk_host_of(graph->nodes[i], type) ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+			r = wk_host_of(graph->nodes[i], type) || wk_math_loaded() ? CUDA_SUCCESS :
+										    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 		else if (type != CU_GRAPH_NODE_TYPE_KERNEL && type != CU_GRAPH_NODE_TYPE_MEMSET &&
 			 type != CU_GRAPH_NODE_TYPE_EMPTY && type != CU_GRAPH_NODE_TYPE_GRAPH &&
 			 type != CU_GRAPH_NODE_TYPE_EVENT_RECORD && type != CU_GRAPH_NODE_TYPE_WAIT_EVENT)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "transport/worker_limits.h"
+#include "math.h"
 #include "session.h"
 
 static __thread uint64_t current; /* number of the context current on this thread */
@@ -146,6 +147,10 @@ void wk_destroy(const struct wk_object *o)
 		break;
 	case WK_SURFACE:
 		wk_driver.cuSurfObjectDestroy((CUsurfObject)o->driver);
+		break;
+	case WK_MATH:
+		wk_math_end(o->driver);
+		wk_refund(o->kind, o->bytes);
 		break;
 	case WK_MAPPING:
 		end_mapping(o);

@@ -1,0 +1,44 @@
+"""``python -m vgpumgr.virtio.codegen.blas_names NAMES SONAME DIR``: what the guest's library SONAME exports, as a version
+script, and each name as a weak function that says that it is not supported; what has an implementation is linked before it.
+NAMES: the documented names of the vendor's library."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def emit_unsupported(names: list[str]) -> str:
+    """``unsupported.c``"""
+    out = [
+        "/* Generated: names without an implementation. */",
+        "#include <stdatomic.h>\n\nint blas_unsupported(const char *name, atomic_flag *told);\n",
+        "#define UNSUPPORTED(name) \\",
+        '\t__attribute__((weak, visibility("default"))) int name(void); \\',
+        "\tint name(void) \\",
+        "\t{ \\",
+        "\t\tstatic atomic_flag told = ATOMIC_FLAG_INIT; \\",
+        "\t\treturn blas_unsupported(#name, &told); \\",
+        "\t}",
+    ]
+    return "\n".join([*out, *(f"UNSUPPORTED({n})" for n in names)]) + "\n"
+
+
+def emit_map(names: list[str], soname: str) -> str:
+    """``exports.map``: the genuine library's version node, under which programs ask for its symbols."""
+    exports = "".join(f"\t\t{n};\n" for n in names)
+    return f"{soname} {{\n\tglobal:\n{exports}\tlocal:\n\t\t*;\n}};\n"
+
+
+def main() -> int:
+    """Exit 0."""
+    names, soname, output = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    found = names.read_text().split()
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "unsupported.c").write_text(emit_unsupported(found))
+    (output / "exports.map").write_text(emit_map(found, soname))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

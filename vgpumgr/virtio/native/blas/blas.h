@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The guest's libcublas and libcublasLt: handles and descriptors are kept here, work is posted to the host's library on the
+ * handle's stream, and waits for nothing. The first call of its kind (function, sizes, types, alignment) waits for what the
+ * library says of it, so that a program gets the library's own errors.
+ */
+#ifndef VGPUMGR_BLAS_GUEST_H
+#define VGPUMGR_BLAS_GUEST_H
+
+#include <math_channel.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "blas_functions.h"
+#include "vg_blas.h"
+
+#define BLAS_API __attribute__((visibility("default")))
+
+/* cublasStatus_t */
+enum { BLAS_OK = 0, BLAS_NOT_INITIALIZED = 1, BLAS_ALLOC_FAILED = 3, BLAS_INVALID_VALUE = 7, BLAS_ARCH_MISMATCH = 8,
+       BLAS_MAPPING_ERROR = 11, BLAS_EXECUTION_FAILED = 13, BLAS_INTERNAL_ERROR = 14, BLAS_NOT_SUPPORTED = 15,
+       BLAS_LICENSE_ERROR = 16 };
+
+enum { BLAS_KNOWN = 4096 };
+
+/* What the library is set to. */
+struct blas_state {
+	void *stream;
+	int math, atomics, processors;
+	void *workspace;          /* NULL: the library's own */
+	size_t workspace_bytes;
+};
+
+/* A cublasHandle_t and a cublasLtHandle_t; both libraries know it. */
+struct blas_handle {
+	uint64_t magic;
+	uint64_t id;              /* the channel's */
+	uint32_t library;
+	pthread_mutex_t lock;
+	int mode;                 /* cublasPointerMode_t */
+	struct blas_state wanted, sent;
+	bool anew;                /* its stream has been set since the last call */
+	uint64_t known[BLAS_KNOWN]; /* kinds of calls that the library does, by hash; 0: none */
+	unsigned int known_count;
+};
+
+/* ---- channel.c */
+struct blas_channel {
+	math_open_fn *open;
+	math_create_fn *create;
+	math_destroy_fn *destroy;
+	math_call_fn *call;
+	math_alive_fn *alive;
+	int (*unsupported)(const char *name, atomic_flag *told);
+	int (*pointer_attribute)(void *data, int attribute, uint64_t address);
+	int (*copy)(uint64_t to, uint64_t from, size_t bytes);
+	int (*copy_async)(uint64_t to, uint64_t from, size_t bytes, void *stream);
+	int (*copy_2d)(const void *shape);
+	int (*copy_2d_async)(const void *shape, void *stream);
+};
+/* NULL: this process has no libcuda.so.1 of a forwarded GPU. */
+const struct blas_channel *blas_channel(void);
+/* What a driver's error is to a caller of the library. */
+int blas_status(int result);
+/* BLAS_NOT_SUPPORTED; says the name the first time. */
+int blas_unsupported(const char *name, atomic_flag *told);
+
+/* ---- handle.c */
+/* NULL: it is none, or its context has gone. */
+struct blas_handle *blas_handle(void *handle);
+int blas_create(uint32_t library, void **handle);
+int blas_destroy(void *handle);
+/* 0 where the host has no library. */
+uint64_t blas_version(uint32_t library);
+
+/* ---- call.c */
+/* Calls `f` with the words of its arguments. */
+int blas_call(void *handle, const struct blas_function *f, const uint64_t *words);
+/* Under the handle's lock. Waits for the library's status where the kind, whose hash is given, is new. */
+int blas_send(struct blas_handle *h, struct math_request *request, uint64_t kind);
+/* A hash of what decides whether the library does something. */
+uint64_t blas_hash(uint64_t hash, uint64_t word);
+
+#endif

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Handles: made on the host, and what they are set to, which is kept here. */
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include "blas.h"
+
+#if defined(__x86_64__)
+__asm__(".symver dlsym,dlsym@GLIBC_2.2.5");
+__asm__(".symver dlopen,dlopen@GLIBC_2.2.5");
+#endif
+
+#define MAGIC 0x7667626c61730001 /* "vgblas" */
+
+enum { ALIGNMENT = 256 };
+
+/* A program of the runtime's has no context before its first call, and the runtime knows which device it wants. */
+static void ask_runtime(void)
+{
+	static const char *const names[] = { "libcudart.so.13", "libcudart.so.12" };
+	int (*nothing)(void *);
+
+	for (int i = 0; i < 2; i++) {
+		void *library = dlopen(names[i], RTLD_NOW | RTLD_NOLOAD);
+
+		*(void **)&nothing = library ? dlsym(library, "cudaFree") : NULL;
+		if (nothing)
+			nothing(NULL);
+	}
+}
+
+struct blas_handle *blas_handle(void *handle)
+{
+	struct blas_handle *h = handle;
+
+	if (!h || h->magic != MAGIC || !blas_channel() || !blas_channel()->alive(h->id))
+		return NULL;
+	return h;
+}
+
+int blas_create(uint32_t library, void **handle)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+	const struct blas_channel *c = blas_channel();
+	struct blas_handle *h;
+	int status, result;
+
+	if (!handle)
+		return BLAS_INVALID_VALUE;
+	*handle = NULL;
+	if (!c)
+		return BLAS_NOT_INITIALIZED;
+	ask_runtime();
+	h = calloc(1, sizeof(*h));
+	if (!h)
+		return BLAS_ALLOC_FAILED;
+	result = c->create(library, &h->id, &status);
+	if (result || status) {
+		free(h);
+		if (result == 801)
+			return blas_unsupported(library == VG_MATH_BLAS ? "cuBLAS, which the host does not have," :
+									  "cuBLASLt, which the host does not have,", &told);
+		return result ? blas_status(result) : status;
+	}
+	h->magic = MAGIC;
+	h->library = library;
+	pthread_mutex_init(&h->lock, NULL);
+	*handle = h;
+	return BLAS_OK;
+}
+
+int blas_destroy(void *handle)
+{
+	struct blas_handle *h = handle;
+	int result;
+
+	if (!h || h->magic != MAGIC || !blas_channel())
+		return BLAS_NOT_INITIALIZED;
+	result = blas_channel()->alive(h->id) ? blas_channel()->destroy(h->id) : 0;
+	h->magic = 0;
+	pthread_mutex_destroy(&h->lock);
+	free(h);
+	return blas_status(result);
+}
+
+uint64_t blas_version(uint32_t library)
+{
+	struct math_library found;
+
+	return blas_channel() && !blas_channel()->open(library, &found) ? found.version : 0;
+}
+
+BLAS_API int cublasCreate_v2(void **handle);
+int cublasCreate_v2(void **handle)
+{
+	return blas_create(VG_MATH_BLAS, handle);
+}
+
+BLAS_API int cublasDestroy_v2(void *handle);
+int cublasDestroy_v2(void *handle)
+{
+	return blas_destroy(handle);
+}
+
+BLAS_API int cublasGetVersion_v2(void *handle, int *version);
+int cublasGetVersion_v2(void *handle, int *version)
+{
+	(void)handle;
+	if (!version)
+		return BLAS_INVALID_VALUE;
+	*version = (int)blas_version(VG_MATH_BLAS);
+	return *version ? BLAS_OK : BLAS_NOT_INITIALIZED;
+}
+
+BLAS_API int cublasSetStream_v2(void *handle, void *stream);
+int cublasSetStream_v2(void *handle, void *stream)
+{
+	struct blas_handle *h = blas_handle(handle);
+
+	if (!h)
+		return BLAS_NOT_INITIALIZED;
+	pthread_mutex_lock(&h->lock);
+	h->wanted.stream = stream;
+	h->wanted.workspace = NULL;
+	h->wanted.workspace_bytes = 0;
+	pthread_mutex_unlock(&h->lock);
+	return BLAS_OK;
+}
+
+BLAS_API int cublasGetStream_v2(void *handle, void **stream);
+int cublasGetStream_v2(void *handle, void **stream)
+{
+	struct blas_handle *h = blas_handle(handle);
+
+	if (!h)
+		return BLAS_NOT_INITIALIZED;
+	if (!stream)
+		return BLAS_INVALID_VALUE;
+	*stream = h->wanted.stream;
+	return BLAS_OK;
+}
+
+BLAS_API int cublasSetWorkspace_v2(void *handle, void *workspace, long long bytes);
+int cublasSetWorkspace_v2(void *handle, void *workspace, long long bytes)
+{
+	struct blas_handle *h = blas_handle(handle);
+
+	if (!h)
+		return BLAS_NOT_INITIALIZED;
+	if ((uintptr_t)workspace % ALIGNMENT)
+		return BLAS_INVALID_VALUE;
+	pthread_mutex_lock(&h->lock);
+	h->wanted.workspace = bytes ? workspace : NULL;
+	h->wanted.workspace_bytes = workspace ? (size_t)bytes : 0;
+	pthread_mutex_unlock(&h->lock);
+	return BLAS_OK;
+}
+
+/* A number that a handle is set to, in a range. */
+static int set_number(void *handle, size_t place, int value, int least, int most)
+{
+	struct blas_handle *h = blas_handle(handle);
+
+	if (!h)
+		return BLAS_NOT_INITIALIZED;
+	if (value < least || value > most)
+		return BLAS_INVALID_VALUE;
+	*(int *)((char *)h + place) = value;
+	return BLAS_OK;
+}
+
+static int get_number(void *handle, size_t place, int *value)
+{
+	struct blas_handle *h = blas_handle(handle);
+
+	if (!h)
+		return BLAS_NOT_INITIALIZED;
+	if (!value)
+		return BLAS_INVALID_VALUE;
+	*value = *(int *)((char *)h + place);
+	return BLAS_OK;
+}
+
+/* cublasMath_t has flags above its modes. */
+enum { MATH_FLAGS = 0x3f, MODE_MAX = 1, TARGET_MAX = 1 << 20 };
+
+#define NUMBER(name, field, least, most)                                                 \
+	BLAS_API int cublasSet##name(void *handle, int value);                           \
+	int cublasSet##name(void *handle, int value)                                     \
+	{                                                                                \
+		return set_number(handle, offsetof(struct blas_handle, field), value, least, most); \
+	}                                                                                \
+	BLAS_API int cublasGet##name(void *handle, int *value);                          \
+	int cublasGet##name(void *handle, int *value)                                    \
+	{                                                                                \
+		return get_number(handle, offsetof(struct blas_handle, field), value);   \
+	}
+
+NUMBER(PointerMode_v2, mode, 0, MODE_MAX)
+NUMBER(AtomicsMode, wanted.atomics, 0, MODE_MAX)
+NUMBER(MathMode, wanted.math, 0, MATH_FLAGS)
+NUMBER(SmCountTarget, wanted.processors, 0, TARGET_MAX)

@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls of cuBLASLt: products are posted; what algorithms there are is asked once for each question. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "lt_objects.h"
+
+enum { WORDS = 256, REPLY_BYTES = 4096, ANSWERS = 1024, ALIGNMENT = 256 };
+
+struct words {
+	uint64_t at[WORDS];
+	size_t count;
+	uint64_t kind;            /* a hash of what decides whether the library does it */
+	bool full;
+};
+
+static void put(struct words *w, uint64_t word)
+{
+	if (w->count == WORDS)
+		w->full = true;
+	else
+		w->at[w->count++] = word;
+}
+
+/* A word that decides, too. */
+static void put_kind(struct words *w, uint64_t word)
+{
+	put(w, word);
+	w->kind = blas_hash(w->kind, word);
+}
+
+/* An address: that it is none, and its alignment, may decide. */
+static void put_address(struct words *w, const void *address)
+{
+	put(w, (uintptr_t)address);
+	w->kind = blas_hash(w->kind, address ? 1 + (uintptr_t)address % ALIGNMENT : 0);
+}
+
+static void put_algo(struct words *w, const uint64_t *algo)
+{
+	for (int i = 0; i < LT_ALGO_WORDS; i++)
+		put_kind(w, algo[i]);
+}
+
+/* Values of attributes decide, but for addresses, of which it is their alignment. */
+static void hash_attributes(struct words *w, const uint64_t *packed)
+{
+	for (uint64_t i = 0; i < packed[0]; i++) {
+		uint64_t head = packed[1 + 2 * i], value = packed[2 + 2 * i];
+
+		w->kind = blas_hash(w->kind, head);
+		w->kind = blas_hash(w->kind, value >> 32 && head >> 32 == 8 ? value % ALIGNMENT : value);
+	}
+}
+
+/* False: it is no such object. */
+static bool put_object(struct words *w, void *opaque, enum lt_kind kind)
+{
+	const struct lt_object *o = lt_object(opaque, kind);
+	size_t count = o ? lt_pack(o, w->at + w->count, WORDS - w->count) : 0;
+
+	if (!o)
+		return false;
+	w->full |= !count;
+	if (count)
+		hash_attributes(w, w->at + w->count);
+	w->count += count;
+	return true;
+}
+
+/* The descriptor and the layouts of a product; a layout that is the result's, too, may be missing. */
+static bool put_product(struct words *w, void *desc, void *const layouts[4])
+{
+	bool right = put_object(w, desc, LT_OBJECT_DESC);
+
+	for (int i = 0; i < 4 && right; i++)
+		right = put_object(w, layouts[i], LT_OBJECT_LAYOUT);
+	return right;
+}
+
+static size_t scale_bytes(uint64_t type)
+{
+	switch (type) {
+	case 2: case 14: /* CUDA_R_16F, CUDA_R_16BF */
+		return 2;
+	case 1: case 4:  /* CUDA_R_64F, CUDA_C_32F */
+		return 8;
+	case 5:          /* CUDA_C_64F */
+		return 16;
+	default:
+		return 4;
+	}
+}
+
+static void put_scalar(struct words *w, const void *scalar, bool on_host, uint64_t type)
+{
+	uint64_t value[2] = { 0 };
+
+	if (on_host && scalar)
+		memcpy(value, scalar, scale_bytes(type));
+	put(w, on_host ? value[0] : (uintptr_t)scalar);
+	put(w, value[1]);
+}
+
+static void put_scalars(struct words *w, const void *alpha, const void *beta, uint64_t mode, uint64_t type)
+{
+	put_scalar(w, alpha, mode == LT_MODE_HOST, type);
+	put_scalar(w, beta, mode == LT_MODE_HOST || mode == LT_MODE_ALPHA_DEVICE_VECTOR_BETA_HOST, type);
+}
+
+static int send(struct blas_handle *h, uint64_t function, const struct words *w, void *stream)
+{
+	struct math_request request = { .stream = stream, .function = function, .wait = MATH_POST, .arguments = w->at,
+					.length = w->count * sizeof(w->at[0]) };
+	int status;
+
+	if (w->full)
+		return BLAS_NOT_SUPPORTED;
+	pthread_mutex_lock(&h->lock);
+	status = blas_send(h, &request, blas_hash(w->kind, function));
+	pthread_mutex_unlock(&h->lock);
+	return status;
+}
+
+/* ---- questions: the answer depends on the words alone */
+
+struct answer {
+	uint64_t hash, check;
+	size_t length;
+	uint8_t *bytes;
+};
+
+static struct answer answers[ANSWERS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static uint64_t hash_all(const struct words *w, uint64_t hash)
+{
+	for (size_t i = 0; i < w->count; i++)
+		hash = blas_hash(hash, w->at[i]);
+	return hash;
+}
+
+static bool recall(uint64_t hash, uint64_t check, uint8_t *bytes, size_t *length)
+{
+	struct answer *a = &answers[hash % ANSWERS];
+	bool found;
+
+	pthread_mutex_lock(&lock);
+	found = a->bytes && a->hash == hash && a->check == check;
+	if (found)
+		memcpy(bytes, a->bytes, *length = a->length);
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+static void keep(uint64_t hash, uint64_t check, const uint8_t *bytes, size_t length)
+{
+	struct answer *a = &answers[hash % ANSWERS];
+	uint8_t *copy = malloc(length ? length : 1);
+
+	if (!copy)
+		return;
+	memcpy(copy, bytes, length);
+	pthread_mutex_lock(&lock);
+	free(a->bytes);
+	*a = (struct answer){ hash, check, length, copy };
+	pthread_mutex_unlock(&lock);
+}
+
+static int ask(struct blas_handle *h, uint64_t function, const struct words *w, uint8_t *reply, size_t *length)
+{
+	struct math_request request = { .handle = h->id, .function = function, .wait = MATH_ASK, .arguments = w->at,
+					.length = w->count * sizeof(w->at[0]), .values = reply, .room = REPLY_BYTES };
+	/* two hashes: a wrong answer for another question is out of the question */
+	uint64_t hash = hash_all(w, blas_hash(h->id, function)), check = hash_all(w, blas_hash(hash, ~function));
+	int result;
+
+	if (w->full)
+		return BLAS_NOT_SUPPORTED;
+	if (recall(hash, check, reply, length))
+		return BLAS_OK;
+	result = blas_channel()->call(&request);
+	if (result)
+		return blas_status(result);
+	*length = request.filled;
+	if (request.status == BLAS_OK)
+		keep(hash, check, reply, *length);
+	return request.status;
+}
+
+/* ---- the functions */
+
+BLAS_API int cublasLtCreate(void **handle);
+int cublasLtCreate(void **handle)
+{
+	return blas_create(VG_MATH_LT, handle);
+}
+
+BLAS_API int cublasLtDestroy(void *handle);
+int cublasLtDestroy(void *handle)
+{
+	return blas_destroy(handle);
+}
+
+BLAS_API size_t cublasLtGetVersion(void);
+size_t cublasLtGetVersion(void)
+{
+	return blas_version(VG_MATH_LT);
+}
+
+BLAS_API int cublasLtMatmul(void *handle, void *desc, const void *alpha, const void *a, void *a_layout, const void *b,
+			    void *b_layout, const void *beta, const void *c, void *c_layout, void *d, void *d_layout,
+			    const uint64_t *algo, void *workspace, size_t bytes, void *stream);
+int cublasLtMatmul(void *handle, void *desc, const void *alpha, const void *a, void *a_layout, const void *b, void *b_layout,
+		   const void *beta, const void *c, void *c_layout, void *d, void *d_layout, const uint64_t *algo,
+		   void *workspace, size_t bytes, void *stream)
+{
+	void *const layouts[] = { a_layout, b_layout, c_layout, d_layout };
+	const void *const places[] = { a, b, c, d };
+	struct blas_handle *h = blas_handle(handle);
+	const struct lt_object *o = lt_object(desc, LT_OBJECT_DESC);
+	struct words w = { .count = 0 };
+
+	if (!h)
+		return BLAS_NOT_INITIALIZED;
+	if (!put_product(&w, desc, layouts))
+		return BLAS_INVALID_VALUE;
+	put_scalars(&w, alpha, beta, lt_value(o, LT_DESC_POINTER_MODE, 0), lt_value(o, LT_DESC_SCALE, 0));
+	for (int i = 0; i < 4; i++)
+		put_address(&w, places[i]);
+	put_address(&w, workspace);
+	put_kind(&w, bytes);
+	put_kind(&w, algo ? 1 : 0);
+	if (algo)
+		put_algo(&w, algo);
+	return send(h, LT_MATMUL, &w, stream);
+}
+
+BLAS_API int cublasLtMatrixTransform(void *handle, void *desc, const void *alpha, const void *a, void *a_layout,
+				     const void *beta, const void *b, void *b_layout, void *c, void *c_layout, void *stream);
+int cublasLtMatrixTransform(void *handle, void *desc, const void *alpha, const void *a, void *a_layout, const void *beta,
+			    const void *b, void *b_layout, void *c, void *c_layout, void *stream)
+{
+	struct blas_handle *h = blas_handle(handle);
+	const struct lt_object *o = lt_object(desc, LT_OBJECT_TRANSFORM);
+	struct words w = { .count = 0 };
+
+	if (!h)
+		return BLAS_NOT_INITIALIZED;
+	/* without a second operand its layout is the first one's */
+	if (!put_object(&w, desc, LT_OBJECT_TRANSFORM) || !put_object(&w, a_layout, LT_OBJECT_LAYOUT) ||
+	    !put_object(&w, b_layout ? b_layout : a_layout, LT_OBJECT_LAYOUT) || !put_object(&w, c_layout, LT_OBJECT_LAYOUT))
+		return BLAS_INVALID_VALUE;
+	put_scalars(&w, alpha, beta, lt_value(o, LT_TRANSFORM_POINTER_MODE, 0), lt_value(o, LT_TRANSFORM_SCALE, 0));
+	put_address(&w, a);
+	put_address(&w, b);
+	put_address(&w, c);
+	return send(h, LT_TRANSFORM, &w, stream);
+}
+
+BLAS_API int cublasLtMatmulAlgoGetHeuristic(void *handle, void *desc, void *a, void *b, void *c, void *d, void *preference,
+					    int wanted, uint64_t *results, int *count);
+int cublasLtMatmulAlgoGetHeuristic(void *handle, void *desc, void *a, void *b, void *c, void *d, void *preference, int wanted,
+				   uint64_t *results, int *count)
+{
+	void *const layouts[] = { a, b, c, d };
+	struct blas_handle *h = blas_handle(handle);
+	struct words w = { .count = 0 };
+	uint8_t reply[REPLY_BYTES];
+	uint64_t found = 0;
+	size_t length = 0;
+	int status;
+
+	if (!h)
+		return BLAS_NOT_INITIALIZED;
+	if (!results || !count || wanted <= 0 || !put_product(&w, desc, layouts) ||
+	    !put_object(&w, preference, LT_OBJECT_PREFERENCE))
+		return BLAS_INVALID_VALUE;
+	put(&w, wanted < LT_RESULTS ? (uint64_t)wanted : LT_RESULTS);
+	*count = 0;
+	status = ask(h, LT_HEURISTIC, &w, reply, &length);
+	if (status != BLAS_OK)
+		return status;
+	memcpy(&found, reply, sizeof(found));
+	if (found > (uint64_t)wanted || length < sizeof(found) + found * LT_RESULT_WORDS * sizeof(uint64_t))
+		return BLAS_INTERNAL_ERROR;
+	memcpy(results, reply + sizeof(found), found * LT_RESULT_WORDS * sizeof(uint64_t));
+	*count = (int)found;
+	return BLAS_OK;
+}
+
+BLAS_API int cublasLtMatmulAlgoCheck(void *handle, void *desc, void *a, void *b, void *c, void *d, const uint64_t *algo,
+				     uint64_t *result);
+int cublasLtMatmulAlgoCheck(void *handle, void *desc, void *a, void *b, void *c, void *d, const uint64_t *algo,
+			    uint64_t *result)
+{
+	void *const layouts[] = { a, b, c, d };
+	struct blas_handle *h = blas_handle(handle);
+	struct words w = { .count = 0 };
+	uint8_t reply[REPLY_BYTES];
+	size_t length = 0;
+	int status;
+
+	if (!h)
+		return BLAS_NOT_INITIALIZED;
+	if (!algo || !result || !put_product(&w, desc, layouts))
+		return BLAS_INVALID_VALUE;
+	put_algo(&w, algo);
+	status = ask(h, LT_ALGO_CHECK, &w, reply, &length);
+	if (status == BLAS_OK && length < LT_RESULT_WORDS * sizeof(uint64_t))
+		return BLAS_INTERNAL_ERROR;
+	if (status == BLAS_OK)
+		memcpy(result, reply, LT_RESULT_WORDS * sizeof(uint64_t));
+	return status;
+}
+
+/* Types of a product, and a number. */
+static void put_types(struct words *w, const int types[6], int number)
+{
+	for (int i = 0; i < 6; i++)
+		put(w, (uint64_t)types[i]);
+	put(w, (uint64_t)number);
+}
+
+BLAS_API int cublasLtMatmulAlgoInit(void *handle, int compute, int scale, int a, int b, int c, int d, int id, uint64_t *algo);
+int cublasLtMatmulAlgoInit(void *handle, int compute, int scale, int a, int b, int c, int d, int id, uint64_t *algo)
+{
+	struct blas_handle *h = blas_handle(handle);
+	struct words w = { .count = 0 };
+	uint8_t reply[REPLY_BYTES];
+	size_t length = 0;
+	int status;
+
+	if (!h)
+		return BLAS_NOT_INITIALIZED;
+	if (!algo)
+		return BLAS_INVALID_VALUE;
+	put_types(&w, (const int[]){ compute, scale, a, b, c, d }, id);
+	status = ask(h, LT_ALGO_INIT, &w, reply, &length);
+	if (status == BLAS_OK && length < LT_ALGO_WORDS * sizeof(*algo))
+		return BLAS_INTERNAL_ERROR;
+	if (status == BLAS_OK)
+		memcpy(algo, reply, LT_ALGO_WORDS * sizeof(*algo));
+	return status;
+}
+
+BLAS_API int cublasLtMatmulAlgoGetIds(void *handle, int compute, int scale, int a, int b, int c, int d, int wanted, int *ids,
+				      int *count);
+int cublasLtMatmulAlgoGetIds(void *handle, int compute, int scale, int a, int b, int c, int d, int wanted, int *ids, int *count)
+{
+	struct blas_handle *h = blas_handle(handle);
+	struct words w = { .count = 0 };
+	uint64_t reply[REPLY_BYTES / sizeof(uint64_t)];
+	size_t length = 0;
+	int status;
+
+	if (!h)
+		return BLAS_NOT_INITIALIZED;
+	if (!ids || !count || wanted <= 0)
+		return BLAS_INVALID_VALUE;
+	put_types(&w, (const int[]){ compute, scale, a, b, c, d }, wanted < LT_IDS ? wanted : LT_IDS);
+	status = ask(h, LT_ALGO_IDS, &w, (uint8_t *)reply, &length);
+	if (status != BLAS_OK)
+		return status;
+	if (!length || reply[0] > (uint64_t)wanted || length < (1 + reply[0]) * sizeof(reply[0]))
+		return BLAS_INTERNAL_ERROR;
+	*count = (int)reply[0];
+	for (int i = 0; i < *count; i++)
+		ids[i] = (int)reply[1 + i];
+	return BLAS_OK;
+}
+
+/* These take an algorithm only: any handle of the process will do, and one that is made for it if there is none. */
+static struct blas_handle *any_handle(void)
+{
+	static _Atomic(void *) mine;
+	void *fresh, *none = NULL;
+
+	if (blas_handle(mine))
+		return mine;
+	none = mine;
+	if (blas_create(VG_MATH_LT, &fresh) != BLAS_OK)
+		return NULL;
+	if (!atomic_compare_exchange_strong(&mine, &none, fresh))
+		blas_destroy(fresh);
+	return blas_handle(mine);
+}
+
+static int ask_algo(uint64_t function, const uint64_t *algo, int number, void *value, size_t bytes, size_t *written)
+{
+	struct blas_handle *h = any_handle();
+	struct words w = { .count = 0 };
+	uint8_t reply[REPLY_BYTES];
+	uint64_t told = 0;
+	size_t length = 0;
+	int status;
+
+	if (!h)
+		return BLAS_NOT_INITIALIZED;
+	if (!algo || (bytes && !value))
+		return BLAS_INVALID_VALUE;
+	put_algo(&w, algo);
+	put(&w, (uint64_t)number);
+	put(&w, bytes < LT_CAP_BYTES ? bytes : LT_CAP_BYTES);
+	status = ask(h, function, &w, reply, &length);
+	if (status != BLAS_OK)
+		return status;
+	if (length < sizeof(told))
+		return BLAS_INTERNAL_ERROR;
+	memcpy(&told, reply, sizeof(told));
+	if (written)
+		*written = told;
+	length -= sizeof(told);
+	memcpy(value, reply + sizeof(told), length < bytes ? length : bytes);
+	return BLAS_OK;
+}
+
+BLAS_API int cublasLtMatmulAlgoCapGetAttribute(const uint64_t *algo, int number, void *value, size_t bytes, size_t *written);
+int cublasLtMatmulAlgoCapGetAttribute(const uint64_t *algo, int number, void *value, size_t bytes, size_t *written)
+{
+	return ask_algo(LT_ALGO_CAP, algo, number, value, bytes, written);
+}
+
+BLAS_API int cublasLtMatmulAlgoConfigGetAttribute(const uint64_t *algo, int number, void *value, size_t bytes, size_t *written);
+int cublasLtMatmulAlgoConfigGetAttribute(const uint64_t *algo, int number, void *value, size_t bytes, size_t *written)
+{
+	return ask_algo(LT_ALGO_CONFIG, algo, number, value, bytes, written);
+}
+
+BLAS_API int cublasLtMatmulAlgoConfigSetAttribute(uint64_t *algo, int number, const void *value, size_t bytes);
+int cublasLtMatmulAlgoConfigSetAttribute(uint64_t *algo, int number, const void *value, size_t bytes)
+{
+	struct blas_handle *h = any_handle();
+	struct words w = { .count = 0 };
+	uint8_t reply[REPLY_BYTES];
+	uint64_t word = 0;
+	size_t length = 0;
+	int status;
+
+	if (!h)
+		return BLAS_NOT_INITIALIZED;
+	if (!algo || !value || bytes > sizeof(word))
+		return BLAS_INVALID_VALUE;
+	memcpy(&word, value, bytes);
+	put_algo(&w, algo);
+	put(&w, (uint64_t)number);
+	put(&w, bytes);
+	put(&w, word);
+	status = ask(h, LT_ALGO_SET, &w, reply, &length);
+	if (status == BLAS_OK && length < LT_ALGO_WORDS * sizeof(*algo))
+		return BLAS_INTERNAL_ERROR;
+	if (status == BLAS_OK)
+		memcpy(algo, reply, LT_ALGO_WORDS * sizeof(*algo));
+	return status;
+}
+
+/* The host's library has a cache of its own; so do we, of another size. */
+static _Atomic size_t capacity = ANSWERS;
+
+BLAS_API int cublasLtHeuristicsCacheGetCapacity(size_t *out);
+int cublasLtHeuristicsCacheGetCapacity(size_t *out)
+{
+	if (!out)
+		return BLAS_INVALID_VALUE;
+	*out = capacity;
+	return BLAS_OK;
+}
+
+BLAS_API int cublasLtHeuristicsCacheSetCapacity(size_t wanted);
+int cublasLtHeuristicsCacheSetCapacity(size_t wanted)
+{
+	capacity = wanted;
+	return BLAS_OK;
+}
+
+BLAS_API unsigned int cublasLtDisableCpuInstructionsSetMask(unsigned int mask);
+unsigned int cublasLtDisableCpuInstructionsSetMask(unsigned int mask)
+{
+	(void)mask;
+	return 0;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the guest's libraries of mathematics ask of its libcuda.so.1, which has the channel. Found by dlsym(). */
+#ifndef VG_MATH_CHANNEL_H
+#define VG_MATH_CHANNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* How a function is called. MATH_ANEW: the stream has been set, which takes the library's own workspace again. */
+enum { MATH_ON_DEVICE = 1, MATH_ANEW = 2 };
+enum math_wait { MATH_POST, MATH_TRY, MATH_ASK };
+
+struct math_library {
+	uint64_t version;
+	char path[256];           /* of the host's library */
+};
+
+struct math_request {
+	uint64_t handle;
+	void *stream;             /* CUstream */
+	uint64_t function;
+	uint32_t mode;
+	enum math_wait wait;      /* for nothing, for its status, or for what it gives back */
+	const void *arguments;
+	size_t length;
+	void *values;             /* what it gives back */
+	size_t room, filled;
+	int status;               /* cublasStatus_t; 0 where nobody waits */
+};
+
+/* A CUresult: 801 where the host has no such library, or the worker knows nothing of them. */
+typedef int math_open_fn(uint32_t library, struct math_library *out);
+/* In the current context. *status: the library's. */
+typedef int math_create_fn(uint32_t library, uint64_t *handle, int *status);
+typedef int math_destroy_fn(uint64_t handle);
+typedef int math_call_fn(struct math_request *request);
+/* Whether the handle, and the context that it was made in, are there still. */
+typedef bool math_alive_fn(uint64_t handle);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The host's mathematics libraries, which sessions call for the guest's: docs/wire-format.md. */
+#ifndef VG_MATH_H
+#define VG_MATH_H
+
+#include <pthread.h>
+
+#include "vg_worker.h"
+
+/* A worker's option: directories in which the libraries are looked for, before the loader's, with ':' between them. */
+#define VG_OPTION_MATH "--math="
+
+/* As cublasStatus_t. */
+enum { MATH_OK = 0, MATH_NOT_INITIALIZED = 1, MATH_ALLOC_FAILED = 3, MATH_INVALID_VALUE = 7, MATH_EXECUTION_FAILED = 13,
+       MATH_NOT_SUPPORTED = 15 };
+
+/* What cuBLAS takes for a handle's workspace at most, as documented (cublasSetWorkspace). */
+#define MATH_HANDLE_BYTES (32ull << 20)
+
+struct wk_math {
+	uint32_t library;
+	void *handle;             /* cublasHandle_t, cublasLtHandle_t */
+	int (*destroy)(void *handle);
+	void *lt;                 /* a cublasHandle_t is a cublasLtHandle_t, too: this one, when it is needed */
+	pthread_mutex_t lock;     /* what is set, until the call that it is set for has been made */
+	CUstream stream;
+	bool on_device, settled;  /* settled: the library has the stream */
+};
+
+/* A call, decoded. */
+struct math_call {
+	struct wk_math *math;
+	CUstream stream;
+	uint64_t function;
+	bool on_device, anew;     /* anew: the stream is to be set though it may be the same, see MATH_ANEW */
+	const uint8_t *arguments;
+	size_t length;
+	uint8_t *values;          /* what it gives back */
+	size_t room, filled;
+};
+
+void wk_math_read(int argc, char **argv);
+/* Loads a library once; its function, or NULL. */
+void *wk_math_find(uint32_t library, const char *name);
+/* Whether one is loaded: then graphs may have host functions that are neither the guest's nor ours. */
+bool wk_math_loaded(void);
+void wk_math_end(struct wk_math *math);
+/* blas.c, lt.c: what the library answers, or what is wrong with the call. */
+int wk_blas_call(struct math_call *call);
+int wk_lt_call(struct math_call *call);
+
+#endif
