@@ -241,7 +241,16 @@ class Channels(Protocol):
         """Ids of all channels that left anything here, running or not."""
 
 
-SHIMS = ("libcuda.so.1", "libcudart.so.12", "libcudart.so.13", "libnvidia-ml.so.1")
+SHIMS = (
+    "libcuda.so.1",
+    "libcudart.so.12",
+    "libcudart.so.13",
+    "libcublas.so.12",
+    "libcublas.so.13",
+    "libcublasLt.so.12",
+    "libcublasLt.so.13",
+    "libnvidia-ml.so.1",
+)
 LIBRARY_DIRECTORY = "usr/lib/vgpumgr"
 #: label of the guest package as an image
 VOLUME = "VGPUMGR"

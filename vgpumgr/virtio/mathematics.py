@@ -1,4 +1,4 @@
-"""Where a host has NVIDIA's mathematics libraries, which sessions of channels call for the guest's (docs/frameworks.md)."""
+"""Where a host has NVIDIA's mathematics libraries, which sessions call for the guest's (docs/libraries.md)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class MathLibrary:
 
 
 def find_directories(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Those in which there is one, links resolved: what ``VGPUMGR_MATH`` names, else that of the driver and NVIDIA's own."""
+    """Those in which there is one, links resolved: as ``VGPUMGR_MATH`` says, else the driver's and NVIDIA's own."""
     chosen = environ.get(VARIABLE, "")
     if chosen:
-        places = [place for place in chosen.split(os.pathsep) if os.path.isabs(place)]
+        places = [place for place in chosen.split(os.pathsep) if Path(place).is_absolute()]
     else:
         driver = Path(environ.get("VGPUMGR_CUDA", ""))
         places = [str(driver.parent)] if driver.is_absolute() else []

@@ -1,6 +1,6 @@
-"""cuBLAS by families: reads ``spec/cublas.yaml`` and writes both ends of each function, a table that both have, and the
-prototypes. The arguments of a call travel as 64-bit words in the header's order, with values that are on the host behind them
-(docs/wire-format.md, "Mathematics libraries")."""
+"""cuBLAS by families: reads ``spec/cublas.yaml`` and writes both ends of each function, a table that both have, and
+the prototypes. The arguments of a call travel as 64-bit words in the header's order, with values that are on the host
+behind them (docs/wire-format.md, "Mathematics libraries")."""
 
 from __future__ import annotations
 
@@ -124,6 +124,16 @@ def parse_blas(path: Path) -> tuple[BlasFunction, ...]:
     return tuple(sorted(found, key=lambda f: f.id))
 
 
+def implemented(path: Path) -> dict[str, set[str]]:
+    """By library: the names that the guest has more than a refusal of."""
+    hand = yaml.safe_load(path.read_text(encoding="utf-8"))["hand"]
+    found = {
+        library: {f"{library}{name}" for name in names.split()} for library, names in hand.items()
+    }
+    found["cublas"] |= {f.name for f in parse_blas(path)}
+    return found
+
+
 def _banner() -> str:
     return (
         "/* SPDX-License-Identifier: Apache-2.0 */\n"
@@ -138,9 +148,7 @@ def _parameters(f: BlasFunction) -> str:
 def emit_prototypes(functions: tuple[BlasFunction, ...]) -> str:
     """``vg_blas.h``"""
     out = [_banner(), "#ifndef VGPUMGR_BLAS_H\n#define VGPUMGR_BLAS_H\n"]
-    out += [
-        f"int {f.name}({_parameters(f)});" for f in sorted(functions, key=lambda f: f.name)
-    ]
+    out += [f"int {f.name}({_parameters(f)});" for f in sorted(functions, key=lambda f: f.name)]
     out.append("\n/* Places in the table of what sets a handle. */\nenum {")
     out += [
         f"\tBLAS_{f.name.removeprefix('cublas').upper()} = {place},"
@@ -159,7 +167,11 @@ def _entry(f: BlasFunction) -> str:
 
 def emit_table(functions: tuple[BlasFunction, ...]) -> str:
     """``vg_blas_table.c``"""
-    out = [_banner(), '#include "blas_functions.h"\n', "const struct blas_function blas_functions[] = {"]
+    out = [
+        _banner(),
+        '#include "blas_functions.h"\n',
+        "const struct blas_function blas_functions[] = {",
+    ]
     out += [_entry(f) for f in functions]
     out.append(f"}};\n\nconst unsigned int blas_functions_count = {len(functions)};")
     return "\n".join(out) + "\n"

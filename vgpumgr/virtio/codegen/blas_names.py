@@ -1,6 +1,6 @@
-"""``python -m vgpumgr.virtio.codegen.blas_names NAMES SONAME DIR``: what the guest's library SONAME exports, as a version
-script, and each name as a weak function that says that it is not supported; what has an implementation is linked before it.
-NAMES: the documented names of the vendor's library."""
+"""``python -m vgpumgr.virtio.codegen.blas_names NAMES SONAME DIR``: what the guest's library SONAME exports, as a
+version script, and each name as a weak function that says that it is not supported; what has an implementation is
+linked before it. NAMES: the documented names of the vendor's library."""
 
 from __future__ import annotations
 
@@ -24,6 +24,20 @@ def emit_unsupported(names: list[str]) -> str:
     return "\n".join([*out, *(f"UNSUPPORTED({n})" for n in names)]) + "\n"
 
 
+def emit_null(names: list[str]) -> str:
+    """``null.c``: the same names as weak functions that succeed, for the null driver's library."""
+    out = [
+        "/* Generated: what does nothing. */",
+        "#define NOTHING(name) \\",
+        '\t__attribute__((weak, visibility("default"))) int name(void); \\',
+        "\tint name(void) \\",
+        "\t{ \\",
+        "\t\treturn 0; \\",
+        "\t}",
+    ]
+    return "\n".join([*out, *(f"NOTHING({n})" for n in names)]) + "\n"
+
+
 def emit_map(names: list[str], soname: str) -> str:
     """``exports.map``: the genuine library's version node, under which programs ask for its symbols."""
     exports = "".join(f"\t\t{n};\n" for n in names)
@@ -36,6 +50,7 @@ def main() -> int:
     found = names.read_text().split()
     output.mkdir(parents=True, exist_ok=True)
     (output / "unsupported.c").write_text(emit_unsupported(found))
+    (output / "null.c").write_text(emit_null(found))
     (output / "exports.map").write_text(emit_map(found, soname))
     return 0
 

@@ -1,4 +1,4 @@
-"""What becomes of every name that the driver's and the runtime's headers have: docs/coverage.md."""
+"""What becomes of every name of the driver, the runtime and the mathematics libraries: docs/coverage.md."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from vgpumgr.virtio.codegen.blas import implemented
 from vgpumgr.virtio.codegen.model import CallClass, Function, Spec, SpecError, Where
 
 VIRTIO = Path(__file__).resolve().parent.parent
@@ -17,6 +18,7 @@ NAMES = VIRTIO / "spec" / "cuda-names.txt"
 REASONS = VIRTIO / "spec" / "refused.yaml"
 RUNTIME = VIRTIO / "native" / "cudart"
 RUNTIMES = (12, 13)
+MATHEMATICS = VIRTIO / "spec" / "cublas.yaml"
 #: a definition by hand, or by one of the macros that define a name with its per-thread variant
 DEFINED = re.compile(r"^(?:API\b[^;{(]*?\b(\w+)\s*\(|\w*API\w*\(\s*(\w+))", re.MULTILINE)
 #: version 12's headers rename these, so that the source has the left one and the library the right one
@@ -57,6 +59,11 @@ def runtime_implemented(version: int) -> set[str]:
     return {n for n in runtime_names(version) if re.sub("_pt[sd][sz]$", "", n) in found}
 
 
+def math_names(library: str) -> list[str]:
+    """Every name that the headers of a mathematics library have and the library exports; 12's are among 13's."""
+    return (VIRTIO / "spec" / f"{library}-names.txt").read_text().split()
+
+
 def refused_names(spec: Spec) -> dict[str, list[str]]:
     """By interface: the names that answer "not supported"."""
     described = {e for f in spec.functions for e in f.exports}
@@ -65,7 +72,11 @@ def refused_names(spec: Spec) -> dict[str, list[str]]:
         f"libcudart.so.{v}": [n for n in runtime_names(v) if n not in runtime_implemented(v)]
         for v in RUNTIMES
     }
-    return {"libcuda.so.1": driver} | runtime
+    mathematics = {
+        f"lib{library}": [n for n in math_names(library) if n not in found]
+        for library, found in implemented(MATHEMATICS).items()
+    }
+    return {"libcuda.so.1": driver} | runtime | mathematics
 
 
 def read_reasons() -> list[tuple[str, list[str]]]:
@@ -102,6 +113,7 @@ def count_names(spec: Spec) -> Iterator[str]:
     """For ``./run lint``: how many names are refused, for each library."""
     whole = {f"libcudart.so.{v}": len(runtime_names(v)) for v in RUNTIMES}
     whole["libcuda.so.1"] = len(driver_names())
+    whole |= {f"lib{n}": len(math_names(n)) for n in implemented(MATHEMATICS)}
     for library, names in refused_names(spec).items():
         later = sum(len(n) for why, n in sort_by_reason(names).items() if why.startswith("not yet"))
         yield f"{library:15} {whole[library]:4} names, {len(names):4} refused ({later} of them: not yet)"
@@ -120,6 +132,7 @@ def _list_refused(spec: Spec) -> Iterator[str]:
     for title, names in (
         ("Refused by libcuda.so.1", refused["libcuda.so.1"]),
         *((f"Refused by libcudart.so.{v}", refused[f"libcudart.so.{v}"]) for v in RUNTIMES),
+        *((f"Refused by lib{n}", refused[f"lib{n}"]) for n in implemented(MATHEMATICS)),
     ):
         yield from ("", f"## {title}", "", "| why | names | |", "|---|---|---|")
         for why, found in sort_by_reason(names).items():
@@ -136,6 +149,7 @@ def emit_coverage(spec: Spec) -> str:
         "",
         f"Generated from `vgpumgr/virtio/spec/` ({spec.file}, refused.yaml); do not edit. The guest's `libcuda.so.1`",
         f"exports every name of cuda.h {spec.header}, its `libcudart.so.12` and `.13` every name of the vendor's.",
+        "`libcublas` and `libcublasLt`, each for 12 and 13, export every documented name of the vendor's.",
         "What is refused answers CUDA_ERROR_NOT_SUPPORTED, and names itself once on standard error",
         "(`VGPUMGR_QUIET=1`: never).",
         "",
@@ -146,6 +160,9 @@ def emit_coverage(spec: Spec) -> str:
     for v in RUNTIMES:
         every, missing = len(runtime_names(v)), len(refused[f"libcudart.so.{v}"])
         out.append(f"| libcudart.so.{v} | {every} | {every - missing} | {missing} |")
+    for library in implemented(MATHEMATICS):
+        every, missing = len(math_names(library)), len(refused[f"lib{library}"])
+        out.append(f"| lib{library} | {every} | {every - missing} | {missing} |")
     out += ["", "Of the driver's that are implemented:", ""]
     out += ["| class | names | round trips |", "|---|---|---|"]
     out += [f"| {c} | {count[CallClass(c)]} | {w} |" for c, w in CLASS_WORDS.items()]

@@ -233,6 +233,20 @@ int cublasGemmEx(void *handle, int transa, int transb, int m, int n, int k, cons
 int cublasGemmEx_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, int Atype, long long lda, void *B, int Btype, long long ldb, const void *beta, void *C, int Ctype, long long ldc, int computeType, int algo);
 int cublasGemmStridedBatchedEx(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int Atype, int lda, long long strideA, void *B, int Btype, int ldb, long long strideB, const void *beta, void *C, int Ctype, int ldc, long long strideC, int batchCount, int computeType, int algo);
 int cublasGemmStridedBatchedEx_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, int Atype, long long lda, long long strideA, void *B, int Btype, long long ldb, long long strideB, const void *beta, void *C, int Ctype, long long ldc, long long strideC, long long batchCount, int computeType, int algo);
+int cublasHSHgemvBatched(void *handle, int trans, int m, int n, const void *alpha, void *Aarray, int lda, void *xarray, int incx, const void *beta, void *yarray, int incy, int batchCount);
+int cublasHSHgemvBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *Aarray, long long lda, void *xarray, long long incx, const void *beta, void *yarray, long long incy, long long batchCount);
+int cublasHSHgemvStridedBatched(void *handle, int trans, int m, int n, const void *alpha, void *A, int lda, long long strideA, void *x, int incx, long long stridex, const void *beta, void *y, int incy, long long stridey, int batchCount);
+int cublasHSHgemvStridedBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *A, long long lda, long long strideA, void *x, long long incx, long long stridex, const void *beta, void *y, long long incy, long long stridey, long long batchCount);
+int cublasHSSgemvBatched(void *handle, int trans, int m, int n, const void *alpha, void *Aarray, int lda, void *xarray, int incx, const void *beta, void *yarray, int incy, int batchCount);
+int cublasHSSgemvBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *Aarray, long long lda, void *xarray, long long incx, const void *beta, void *yarray, long long incy, long long batchCount);
+int cublasHSSgemvStridedBatched(void *handle, int trans, int m, int n, const void *alpha, void *A, int lda, long long strideA, void *x, int incx, long long stridex, const void *beta, void *y, int incy, long long stridey, int batchCount);
+int cublasHSSgemvStridedBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *A, long long lda, long long strideA, void *x, long long incx, long long stridex, const void *beta, void *y, long long incy, long long stridey, long long batchCount);
+int cublasHgemm(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc);
+int cublasHgemmBatched(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *Aarray, int lda, void *Barray, int ldb, const void *beta, void *Carray, int ldc, int batchCount);
+int cublasHgemmBatched_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *Aarray, long long lda, void *Barray, long long ldb, const void *beta, void *Carray, long long ldc, long long batchCount);
+int cublasHgemmStridedBatched(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int lda, long long strideA, void *B, int ldb, long long strideB, const void *beta, void *C, int ldc, long long strideC, int batchCount);
+int cublasHgemmStridedBatched_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, long long lda, long long strideA, void *B, long long ldb, long long strideB, const void *beta, void *C, long long ldc, long long strideC, long long batchCount);
+int cublasHgemm_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc);
 int cublasIamaxEx(void *handle, int n, void *x, int xType, int incx, void *result);
 int cublasIamaxEx_64(void *handle, long long n, void *x, int xType, long long incx, void *result);
 int cublasIaminEx(void *handle, int n, void *x, int xType, int incx, void *result);
@@ -361,6 +375,14 @@ int cublasStrsv_v2_64(void *handle, int uplo, int trans, int diag, long long n, 
 int cublasStrttp(void *handle, int uplo, int n, void *A, int lda, void *AP);
 int cublasSwapEx(void *handle, int n, void *x, int xType, int incx, void *y, int yType, int incy);
 int cublasSwapEx_64(void *handle, long long n, void *x, int xType, long long incx, void *y, int yType, long long incy);
+int cublasTSSgemvBatched(void *handle, int trans, int m, int n, const void *alpha, void *Aarray, int lda, void *xarray, int incx, const void *beta, void *yarray, int incy, int batchCount);
+int cublasTSSgemvBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *Aarray, long long lda, void *xarray, long long incx, const void *beta, void *yarray, long long incy, long long batchCount);
+int cublasTSSgemvStridedBatched(void *handle, int trans, int m, int n, const void *alpha, void *A, int lda, long long strideA, void *x, int incx, long long stridex, const void *beta, void *y, int incy, long long stridey, int batchCount);
+int cublasTSSgemvStridedBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *A, long long lda, long long strideA, void *x, long long incx, long long stridex, const void *beta, void *y, long long incy, long long stridey, long long batchCount);
+int cublasTSTgemvBatched(void *handle, int trans, int m, int n, const void *alpha, void *Aarray, int lda, void *xarray, int incx, const void *beta, void *yarray, int incy, int batchCount);
+int cublasTSTgemvBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *Aarray, long long lda, void *xarray, long long incx, const void *beta, void *yarray, long long incy, long long batchCount);
+int cublasTSTgemvStridedBatched(void *handle, int trans, int m, int n, const void *alpha, void *A, int lda, long long strideA, void *x, int incx, long long stridex, const void *beta, void *y, int incy, long long stridey, int batchCount);
+int cublasTSTgemvStridedBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *A, long long lda, long long strideA, void *x, long long incx, long long stridex, const void *beta, void *y, long long incy, long long stridey, long long batchCount);
 int cublasZaxpy_v2(void *handle, int n, const void *alpha, void *x, int incx, void *y, int incy);
 int cublasZaxpy_v2_64(void *handle, long long n, const void *alpha, void *x, long long incx, void *y, long long incy);
 int cublasZcopy_v2(void *handle, int n, void *x, int incx, void *y, int incy);
@@ -469,10 +491,10 @@ int cublasZtrttp(void *handle, int uplo, int n, void *A, int lda, void *AP);
 
 /* Places in the table of what sets a handle. */
 enum {
-	BLAS_SETMATHMODE = 20,
-	BLAS_SETATOMICSMODE = 120,
-	BLAS_SETSMCOUNTTARGET = 248,
-	BLAS_SETWORKSPACE_V2 = 342,
+	BLAS_SETMATHMODE = 21,
+	BLAS_SETATOMICSMODE = 126,
+	BLAS_SETSMCOUNTTARGET = 262,
+	BLAS_SETWORKSPACE_V2 = 359,
 };
 
 #endif

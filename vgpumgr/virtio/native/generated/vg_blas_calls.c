@@ -29,6 +29,11 @@ static int call_cublasCdotc_v2(void *function, void *handle, const uint64_t *w)
 	return ((__typeof__(cublasCdotc_v2) *)function)(handle, (int)w[0], (void *)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5]);
 }
 
+static int call_cublasHgemmBatched_64(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasHgemmBatched_64) *)function)(handle, (int)w[0], (int)w[1], (long long)w[2], (long long)w[3], (long long)w[4], (void *)w[5], (void *)w[6], (long long)w[7], (void *)w[8], (long long)w[9], (void *)w[10], (void *)w[11], (long long)w[12], (long long)w[13]);
+}
+
 static int call_cublasZherk_v2_64(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasZherk_v2_64) *)function)(handle, (int)w[0], (int)w[1], (long long)w[2], (long long)w[3], (void *)w[4], (void *)w[5], (long long)w[6], (void *)w[7], (void *)w[8], (long long)w[9]);
@@ -194,6 +199,11 @@ static int call_cublasCgeam(void *function, void *handle, const uint64_t *w)
 	return ((__typeof__(cublasCgeam) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (int)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10], (int)w[11]);
 }
 
+static int call_cublasHSHgemvStridedBatched(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasHSHgemvStridedBatched) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (int)w[5], (long long)w[6], (void *)w[7], (int)w[8], (long long)w[9], (void *)w[10], (void *)w[11], (int)w[12], (long long)w[13], (int)w[14]);
+}
+
 static int call_cublasSsbmv_v2(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasSsbmv_v2) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (int)w[10]);
@@ -227,6 +237,11 @@ static int call_cublasCgemvStridedBatched(void *function, void *handle, const ui
 static int call_cublasDotEx(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasDotEx) *)function)(handle, (int)w[0], (void *)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (int)w[6], (void *)w[7], (int)w[8], (int)w[9]);
+}
+
+static int call_cublasTSTgemvBatched(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasTSTgemvBatched) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (int)w[10], (int)w[11]);
 }
 
 static int call_cublasChbmv_v2_64(void *function, void *handle, const uint64_t *w)
@@ -354,6 +369,11 @@ static int call_cublasZgemvBatched(void *function, void *handle, const uint64_t 
 	return ((__typeof__(cublasZgemvBatched) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (int)w[10], (int)w[11]);
 }
 
+static int call_cublasHgemmBatched(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasHgemmBatched) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (void *)w[6], (int)w[7], (void *)w[8], (int)w[9], (void *)w[10], (void *)w[11], (int)w[12], (int)w[13]);
+}
+
 static int call_cublasDsyr2k_v2_64(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasDsyr2k_v2_64) *)function)(handle, (int)w[0], (int)w[1], (long long)w[2], (long long)w[3], (void *)w[4], (void *)w[5], (long long)w[6], (void *)w[7], (long long)w[8], (void *)w[9], (void *)w[10], (long long)w[11]);
@@ -439,6 +459,11 @@ static int call_cublasDgemv_v2(void *function, void *handle, const uint64_t *w)
 	return ((__typeof__(cublasDgemv_v2) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (int)w[10]);
 }
 
+static int call_cublasHSHgemvStridedBatched_64(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasHSHgemvStridedBatched_64) *)function)(handle, (int)w[0], (long long)w[1], (long long)w[2], (void *)w[3], (void *)w[4], (long long)w[5], (long long)w[6], (void *)w[7], (long long)w[8], (long long)w[9], (void *)w[10], (void *)w[11], (long long)w[12], (long long)w[13], (long long)w[14]);
+}
+
 static int call_cublasSnrm2_v2_64(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasSnrm2_v2_64) *)function)(handle, (long long)w[0], (void *)w[1], (long long)w[2], (void *)w[3]);
@@ -447,6 +472,11 @@ static int call_cublasSnrm2_v2_64(void *function, void *handle, const uint64_t *
 static int call_cublasCsymv_v2_64(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasCsymv_v2_64) *)function)(handle, (int)w[0], (long long)w[1], (void *)w[2], (void *)w[3], (long long)w[4], (void *)w[5], (long long)w[6], (void *)w[7], (void *)w[8], (long long)w[9]);
+}
+
+static int call_cublasHgemm_64(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasHgemm_64) *)function)(handle, (int)w[0], (int)w[1], (long long)w[2], (long long)w[3], (long long)w[4], (void *)w[5], (void *)w[6], (long long)w[7], (void *)w[8], (long long)w[9], (void *)w[10], (void *)w[11], (long long)w[12]);
 }
 
 static int call_cublasDzasum_v2(void *function, void *handle, const uint64_t *w)
@@ -799,6 +829,11 @@ static int call_cublasZgemmBatched_64(void *function, void *handle, const uint64
 	return ((__typeof__(cublasZgemmBatched_64) *)function)(handle, (int)w[0], (int)w[1], (long long)w[2], (long long)w[3], (long long)w[4], (void *)w[5], (void *)w[6], (long long)w[7], (void *)w[8], (long long)w[9], (void *)w[10], (void *)w[11], (long long)w[12], (long long)w[13]);
 }
 
+static int call_cublasHgemm(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasHgemm) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (void *)w[6], (int)w[7], (void *)w[8], (int)w[9], (void *)w[10], (void *)w[11], (int)w[12]);
+}
+
 static int call_cublasZtrsm_v2(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasZtrsm_v2) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (int)w[10]);
@@ -824,6 +859,11 @@ static int call_cublasDotcEx(void *function, void *handle, const uint64_t *w)
 	return ((__typeof__(cublasDotcEx) *)function)(handle, (int)w[0], (void *)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (int)w[6], (void *)w[7], (int)w[8], (int)w[9]);
 }
 
+static int call_cublasTSSgemvBatched_64(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasTSSgemvBatched_64) *)function)(handle, (int)w[0], (long long)w[1], (long long)w[2], (void *)w[3], (void *)w[4], (long long)w[5], (void *)w[6], (long long)w[7], (void *)w[8], (void *)w[9], (long long)w[10], (long long)w[11]);
+}
+
 static int call_cublasScopy_v2(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasScopy_v2) *)function)(handle, (int)w[0], (void *)w[1], (int)w[2], (void *)w[3], (int)w[4]);
@@ -844,6 +884,11 @@ static int call_cublasSaxpy_v2(void *function, void *handle, const uint64_t *w)
 	return ((__typeof__(cublasSaxpy_v2) *)function)(handle, (int)w[0], (void *)w[1], (void *)w[2], (int)w[3], (void *)w[4], (int)w[5]);
 }
 
+static int call_cublasTSTgemvStridedBatched(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasTSTgemvStridedBatched) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (int)w[5], (long long)w[6], (void *)w[7], (int)w[8], (long long)w[9], (void *)w[10], (void *)w[11], (int)w[12], (long long)w[13], (int)w[14]);
+}
+
 static int call_cublasDzasum_v2_64(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasDzasum_v2_64) *)function)(handle, (long long)w[0], (void *)w[1], (long long)w[2], (void *)w[3]);
@@ -852,6 +897,11 @@ static int call_cublasDzasum_v2_64(void *function, void *handle, const uint64_t 
 static int call_cublasDdgmm(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasDdgmm) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (int)w[8]);
+}
+
+static int call_cublasTSSgemvStridedBatched_64(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasTSSgemvStridedBatched_64) *)function)(handle, (int)w[0], (long long)w[1], (long long)w[2], (void *)w[3], (void *)w[4], (long long)w[5], (long long)w[6], (void *)w[7], (long long)w[8], (long long)w[9], (void *)w[10], (void *)w[11], (long long)w[12], (long long)w[13], (long long)w[14]);
 }
 
 static int call_cublasRotEx_64(void *function, void *handle, const uint64_t *w)
@@ -1099,6 +1149,11 @@ static int call_cublasZsyrk_v2_64(void *function, void *handle, const uint64_t *
 	return ((__typeof__(cublasZsyrk_v2_64) *)function)(handle, (int)w[0], (int)w[1], (long long)w[2], (long long)w[3], (void *)w[4], (void *)w[5], (long long)w[6], (void *)w[7], (void *)w[8], (long long)w[9]);
 }
 
+static int call_cublasTSTgemvBatched_64(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasTSTgemvBatched_64) *)function)(handle, (int)w[0], (long long)w[1], (long long)w[2], (void *)w[3], (void *)w[4], (long long)w[5], (void *)w[6], (long long)w[7], (void *)w[8], (void *)w[9], (long long)w[10], (long long)w[11]);
+}
+
 static int call_cublasDtpmv_v2_64(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasDtpmv_v2_64) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (long long)w[3], (void *)w[4], (void *)w[5], (long long)w[6]);
@@ -1154,6 +1209,11 @@ static int call_cublasSswap_v2(void *function, void *handle, const uint64_t *w)
 	return ((__typeof__(cublasSswap_v2) *)function)(handle, (int)w[0], (void *)w[1], (int)w[2], (void *)w[3], (int)w[4]);
 }
 
+static int call_cublasHSSgemvBatched(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasHSSgemvBatched) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (int)w[10], (int)w[11]);
+}
+
 static int call_cublasDspr_v2_64(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasDspr_v2_64) *)function)(handle, (int)w[0], (long long)w[1], (void *)w[2], (void *)w[3], (long long)w[4], (void *)w[5]);
@@ -1177,6 +1237,11 @@ static int call_cublasCgelsBatched(void *function, void *handle, const uint64_t 
 static int call_cublasZtrmv_v2(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasZtrmv_v2) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7]);
+}
+
+static int call_cublasTSSgemvStridedBatched(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasTSSgemvStridedBatched) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (int)w[5], (long long)w[6], (void *)w[7], (int)w[8], (long long)w[9], (void *)w[10], (void *)w[11], (int)w[12], (long long)w[13], (int)w[14]);
 }
 
 static int call_cublasDspr2_v2_64(void *function, void *handle, const uint64_t *w)
@@ -1212,6 +1277,11 @@ static int call_cublasSgemmBatched(void *function, void *handle, const uint64_t 
 static int call_cublasCher2_v2(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasCher2_v2) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (int)w[8]);
+}
+
+static int call_cublasHSSgemvStridedBatched(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasHSSgemvStridedBatched) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (int)w[5], (long long)w[6], (void *)w[7], (int)w[8], (long long)w[9], (void *)w[10], (void *)w[11], (int)w[12], (long long)w[13], (int)w[14]);
 }
 
 static int call_cublasZtpsv_v2(void *function, void *handle, const uint64_t *w)
@@ -1389,6 +1459,11 @@ static int call_cublasDtrsm_v2_64(void *function, void *handle, const uint64_t *
 	return ((__typeof__(cublasDtrsm_v2_64) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (long long)w[4], (long long)w[5], (void *)w[6], (void *)w[7], (long long)w[8], (void *)w[9], (long long)w[10]);
 }
 
+static int call_cublasHgemmStridedBatched(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasHgemmStridedBatched) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (void *)w[6], (int)w[7], (long long)w[8], (void *)w[9], (int)w[10], (long long)w[11], (void *)w[12], (void *)w[13], (int)w[14], (long long)w[15], (int)w[16]);
+}
+
 static int call_cublasCtpmv_v2_64(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasCtpmv_v2_64) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (long long)w[3], (void *)w[4], (void *)w[5], (long long)w[6]);
@@ -1447,6 +1522,11 @@ static int call_cublasDmatinvBatched(void *function, void *handle, const uint64_
 static int call_cublasZdotc_v2_64(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasZdotc_v2_64) *)function)(handle, (long long)w[0], (void *)w[1], (long long)w[2], (void *)w[3], (long long)w[4], (void *)w[5]);
+}
+
+static int call_cublasHSHgemvBatched(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasHSHgemvBatched) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (int)w[10], (int)w[11]);
 }
 
 static int call_cublasSgemvStridedBatched_64(void *function, void *handle, const uint64_t *w)
@@ -1572,6 +1652,11 @@ static int call_cublasIsamax_v2_64(void *function, void *handle, const uint64_t 
 static int call_cublasIdamax_v2(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasIdamax_v2) *)function)(handle, (int)w[0], (void *)w[1], (int)w[2], (void *)w[3]);
+}
+
+static int call_cublasTSTgemvStridedBatched_64(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasTSTgemvStridedBatched_64) *)function)(handle, (int)w[0], (long long)w[1], (long long)w[2], (void *)w[3], (void *)w[4], (long long)w[5], (long long)w[6], (void *)w[7], (long long)w[8], (long long)w[9], (void *)w[10], (void *)w[11], (long long)w[12], (long long)w[13], (long long)w[14]);
 }
 
 static int call_cublasCaxpy_v2(void *function, void *handle, const uint64_t *w)
@@ -1734,6 +1819,11 @@ static int call_cublasStrsmBatched(void *function, void *handle, const uint64_t 
 	return ((__typeof__(cublasStrsmBatched) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (int)w[10], (int)w[11]);
 }
 
+static int call_cublasHgemmStridedBatched_64(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasHgemmStridedBatched_64) *)function)(handle, (int)w[0], (int)w[1], (long long)w[2], (long long)w[3], (long long)w[4], (void *)w[5], (void *)w[6], (long long)w[7], (long long)w[8], (void *)w[9], (long long)w[10], (long long)w[11], (void *)w[12], (void *)w[13], (long long)w[14], (long long)w[15], (long long)w[16]);
+}
+
 static int call_cublasStrsv_v2_64(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasStrsv_v2_64) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (long long)w[3], (void *)w[4], (long long)w[5], (void *)w[6], (long long)w[7]);
@@ -1799,6 +1889,11 @@ static int call_cublasDtpsv_v2(void *function, void *handle, const uint64_t *w)
 	return ((__typeof__(cublasDtpsv_v2) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (int)w[6]);
 }
 
+static int call_cublasHSSgemvStridedBatched_64(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasHSSgemvStridedBatched_64) *)function)(handle, (int)w[0], (long long)w[1], (long long)w[2], (void *)w[3], (void *)w[4], (long long)w[5], (long long)w[6], (void *)w[7], (long long)w[8], (long long)w[9], (void *)w[10], (void *)w[11], (long long)w[12], (long long)w[13], (long long)w[14]);
+}
+
 static int call_cublasStbmv_v2(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasStbmv_v2) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (int)w[8]);
@@ -1822,6 +1917,11 @@ static int call_cublasCswap_v2_64(void *function, void *handle, const uint64_t *
 static int call_cublasIzamax_v2(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasIzamax_v2) *)function)(handle, (int)w[0], (void *)w[1], (int)w[2], (void *)w[3]);
+}
+
+static int call_cublasHSSgemvBatched_64(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasHSSgemvBatched_64) *)function)(handle, (int)w[0], (long long)w[1], (long long)w[2], (void *)w[3], (void *)w[4], (long long)w[5], (void *)w[6], (long long)w[7], (void *)w[8], (void *)w[9], (long long)w[10], (long long)w[11]);
 }
 
 static int call_cublasCopyEx(void *function, void *handle, const uint64_t *w)
@@ -1999,6 +2099,11 @@ static int call_cublasSgbmv_v2(void *function, void *handle, const uint64_t *w)
 	return ((__typeof__(cublasSgbmv_v2) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (void *)w[6], (int)w[7], (void *)w[8], (int)w[9], (void *)w[10], (void *)w[11], (int)w[12]);
 }
 
+static int call_cublasTSSgemvBatched(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasTSSgemvBatched) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (int)w[10], (int)w[11]);
+}
+
 static int call_cublasDswap_v2(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasDswap_v2) *)function)(handle, (int)w[0], (void *)w[1], (int)w[2], (void *)w[3], (int)w[4]);
@@ -2037,6 +2142,11 @@ static int call_cublasZgelsBatched(void *function, void *handle, const uint64_t 
 static int call_cublasZdgmm_64(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cublasZdgmm_64) *)function)(handle, (int)w[0], (long long)w[1], (long long)w[2], (void *)w[3], (long long)w[4], (void *)w[5], (long long)w[6], (void *)w[7], (long long)w[8]);
+}
+
+static int call_cublasHSHgemvBatched_64(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cublasHSHgemvBatched_64) *)function)(handle, (int)w[0], (long long)w[1], (long long)w[2], (void *)w[3], (void *)w[4], (long long)w[5], (void *)w[6], (long long)w[7], (void *)w[8], (void *)w[9], (long long)w[10], (long long)w[11]);
 }
 
 static int call_cublasStpmv_v2(void *function, void *handle, const uint64_t *w)
@@ -2320,6 +2430,7 @@ blas_caller *const blas_callers[] = {
 	call_cublasZsymm_v2,
 	call_cublasCtrmm_v2,
 	call_cublasCdotc_v2,
+	call_cublasHgemmBatched_64,
 	call_cublasZherk_v2_64,
 	call_cublasCrotg_v2,
 	call_cublasSsyrk_v2_64,
@@ -2353,6 +2464,7 @@ blas_caller *const blas_callers[] = {
 	call_cublasDgemmStridedBatched,
 	call_cublasStpsv_v2_64,
 	call_cublasCgeam,
+	call_cublasHSHgemvStridedBatched,
 	call_cublasSsbmv_v2,
 	call_cublasZgeru_v2_64,
 	call_cublasDasum_v2,
@@ -2360,6 +2472,7 @@ blas_caller *const blas_callers[] = {
 	call_cublasZtrsv_v2_64,
 	call_cublasCgemvStridedBatched,
 	call_cublasDotEx,
+	call_cublasTSTgemvBatched,
 	call_cublasChbmv_v2_64,
 	call_cublasCgetrfBatched,
 	call_cublasStrsm_v2,
@@ -2385,6 +2498,7 @@ blas_caller *const blas_callers[] = {
 	call_cublasCgemm_v2_64,
 	call_cublasSgemv_v2,
 	call_cublasZgemvBatched,
+	call_cublasHgemmBatched,
 	call_cublasDsyr2k_v2_64,
 	call_cublasIcamin_v2_64,
 	call_cublasZhemv_v2_64,
@@ -2402,8 +2516,10 @@ blas_caller *const blas_callers[] = {
 	call_cublasCsrot_v2_64,
 	call_cublasSnrm2_v2,
 	call_cublasDgemv_v2,
+	call_cublasHSHgemvStridedBatched_64,
 	call_cublasSnrm2_v2_64,
 	call_cublasCsymv_v2_64,
+	call_cublasHgemm_64,
 	call_cublasDzasum_v2,
 	call_cublasCgerc_v2,
 	call_cublasStbsv_v2_64,
@@ -2474,17 +2590,21 @@ blas_caller *const blas_callers[] = {
 	call_cublasIzamin_v2_64,
 	call_cublasIdamin_v2,
 	call_cublasZgemmBatched_64,
+	call_cublasHgemm,
 	call_cublasZtrsm_v2,
 	call_cublasSspr2_v2_64,
 	call_cublasSrotmg_v2,
 	call_cublasDspmv_v2_64,
 	call_cublasDotcEx,
+	call_cublasTSSgemvBatched_64,
 	call_cublasScopy_v2,
 	call_cublasDgemmBatched_64,
 	call_cublasZgemm3m_64,
 	call_cublasSaxpy_v2,
+	call_cublasTSTgemvStridedBatched,
 	call_cublasDzasum_v2_64,
 	call_cublasDdgmm,
+	call_cublasTSSgemvStridedBatched_64,
 	call_cublasRotEx_64,
 	call_cublasZher_v2_64,
 	call_cublasZherk_v2,
@@ -2534,6 +2654,7 @@ blas_caller *const blas_callers[] = {
 	call_cublasDgeqrfBatched,
 	call_cublasIcamin_v2,
 	call_cublasZsyrk_v2_64,
+	call_cublasTSTgemvBatched_64,
 	call_cublasDtpmv_v2_64,
 	call_cublasDscal_v2_64,
 	call_cublasDdot_v2_64,
@@ -2545,11 +2666,13 @@ blas_caller *const blas_callers[] = {
 	call_cublasScnrm2_v2,
 	call_cublasGemmEx,
 	call_cublasSswap_v2,
+	call_cublasHSSgemvBatched,
 	call_cublasDspr_v2_64,
 	call_cublasZtrsm_v2_64,
 	call_cublasIaminEx,
 	call_cublasCgelsBatched,
 	call_cublasZtrmv_v2,
+	call_cublasTSSgemvStridedBatched,
 	call_cublasDspr2_v2_64,
 	call_cublasCgemvBatched,
 	call_cublasDtrmv_v2_64,
@@ -2557,6 +2680,7 @@ blas_caller *const blas_callers[] = {
 	call_cublasCgemm3mStridedBatched,
 	call_cublasSgemmBatched,
 	call_cublasCher2_v2,
+	call_cublasHSSgemvStridedBatched,
 	call_cublasZtpsv_v2,
 	call_cublasDgetrsBatched,
 	call_cublasCtrmv_v2_64,
@@ -2592,6 +2716,7 @@ blas_caller *const blas_callers[] = {
 	call_cublasIdamax_v2_64,
 	call_cublasZgetriBatched,
 	call_cublasDtrsm_v2_64,
+	call_cublasHgemmStridedBatched,
 	call_cublasCtpmv_v2_64,
 	call_cublasNrm2Ex_64,
 	call_cublasCgemm3mBatched,
@@ -2604,6 +2729,7 @@ blas_caller *const blas_callers[] = {
 	call_cublasDspr2_v2,
 	call_cublasDmatinvBatched,
 	call_cublasZdotc_v2_64,
+	call_cublasHSHgemvBatched,
 	call_cublasSgemvStridedBatched_64,
 	call_cublasDnrm2_v2,
 	call_cublasIcamax_v2,
@@ -2629,6 +2755,7 @@ blas_caller *const blas_callers[] = {
 	call_cublasDsyrk_v2_64,
 	call_cublasIsamax_v2_64,
 	call_cublasIdamax_v2,
+	call_cublasTSTgemvStridedBatched_64,
 	call_cublasCaxpy_v2,
 	call_cublasCsyr2k_v2,
 	call_cublasCgemm3m_64,
@@ -2661,6 +2788,7 @@ blas_caller *const blas_callers[] = {
 	call_cublasZdrot_v2_64,
 	call_cublasDtpmv_v2,
 	call_cublasStrsmBatched,
+	call_cublasHgemmStridedBatched_64,
 	call_cublasStrsv_v2_64,
 	call_cublasSsyr2k_v2,
 	call_cublasSrotm_v2,
@@ -2674,11 +2802,13 @@ blas_caller *const blas_callers[] = {
 	call_cublasCtrsv_v2,
 	call_cublasSdgmm_64,
 	call_cublasDtpsv_v2,
+	call_cublasHSSgemvStridedBatched_64,
 	call_cublasStbmv_v2,
 	call_cublasCtrmm_v2_64,
 	call_cublasZaxpy_v2_64,
 	call_cublasCswap_v2_64,
 	call_cublasIzamax_v2,
+	call_cublasHSSgemvBatched_64,
 	call_cublasCopyEx,
 	call_cublasSgeam,
 	call_cublasCgetriBatched,
@@ -2714,6 +2844,7 @@ blas_caller *const blas_callers[] = {
 	call_cublasScalEx_64,
 	call_cublasDtpttr,
 	call_cublasSgbmv_v2,
+	call_cublasTSSgemvBatched,
 	call_cublasDswap_v2,
 	call_cublasSspmv_v2,
 	call_cublasCsymm_v2,
@@ -2722,6 +2853,7 @@ blas_caller *const blas_callers[] = {
 	call_cublasDgetrfBatched,
 	call_cublasZgelsBatched,
 	call_cublasZdgmm_64,
+	call_cublasHSHgemvBatched_64,
 	call_cublasStpmv_v2,
 	call_cublasCdotu_v2,
 	call_cublasZtrsmBatched_64,

@@ -38,3173 +38,3327 @@ BLAS_API int cublasCdotc_v2(void *handle, int n, void *x, int incx, void *y, int
 	return blas_call(handle, &blas_functions[4], words);
 }
 
+BLAS_API int cublasHgemmBatched_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *Aarray, long long lda, void *Barray, long long ldb, const void *beta, void *Carray, long long ldc, long long batchCount)
+{
+	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)Carray, (uint64_t)ldc, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[5], words);
+}
+
 BLAS_API int cublasZherk_v2_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, long long lda, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[5], words);
+	return blas_call(handle, &blas_functions[6], words);
 }
 
 BLAS_API int cublasCrotg_v2(void *handle, void *a, void *b, void *c, void *s)
 {
 	const uint64_t words[] = { (uintptr_t)a, (uintptr_t)b, (uintptr_t)c, (uintptr_t)s };
 
-	return blas_call(handle, &blas_functions[6], words);
+	return blas_call(handle, &blas_functions[7], words);
 }
 
 BLAS_API int cublasSsyrk_v2_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, long long lda, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[7], words);
+	return blas_call(handle, &blas_functions[8], words);
 }
 
 BLAS_API int cublasDspr_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[8], words);
+	return blas_call(handle, &blas_functions[9], words);
 }
 
 BLAS_API int cublasZsymv_v2_64(void *handle, int uplo, long long n, const void *alpha, void *A, long long lda, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[9], words);
+	return blas_call(handle, &blas_functions[10], words);
 }
 
 BLAS_API int cublasCtrttp(void *handle, int uplo, int n, void *A, int lda, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[10], words);
+	return blas_call(handle, &blas_functions[11], words);
 }
 
 BLAS_API int cublasSwapEx_64(void *handle, long long n, void *x, int xType, long long incx, void *y, int yType, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)y, (uint64_t)yType, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[11], words);
+	return blas_call(handle, &blas_functions[12], words);
 }
 
 BLAS_API int cublasDdot_v2(void *handle, int n, void *x, int incx, void *y, int incy, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[12], words);
+	return blas_call(handle, &blas_functions[13], words);
 }
 
 BLAS_API int cublasCcopy_v2(void *handle, int n, void *x, int incx, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[13], words);
+	return blas_call(handle, &blas_functions[14], words);
 }
 
 BLAS_API int cublasCgerc_v2_64(void *handle, long long m, long long n, const void *alpha, void *x, long long incx, void *y, long long incy, void *A, long long lda)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[14], words);
+	return blas_call(handle, &blas_functions[15], words);
 }
 
 BLAS_API int cublasSgeqrfBatched(void *handle, int m, int n, void *Aarray, int lda, void *TauArray, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)TauArray, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[15], words);
+	return blas_call(handle, &blas_functions[16], words);
 }
 
 BLAS_API int cublasCsyrkEx(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int Atype, int lda, const void *beta, void *C, int Ctype, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)Atype, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)Ctype, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[16], words);
+	return blas_call(handle, &blas_functions[17], words);
 }
 
 BLAS_API int cublasSsbmv_v2_64(void *handle, int uplo, long long n, long long k, const void *alpha, void *A, long long lda, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[17], words);
+	return blas_call(handle, &blas_functions[18], words);
 }
 
 BLAS_API int cublasScopy_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[18], words);
+	return blas_call(handle, &blas_functions[19], words);
 }
 
 BLAS_API int cublasZhpr_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[19], words);
+	return blas_call(handle, &blas_functions[20], words);
 }
 
 BLAS_API int cublasZrot_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy, const void *c, const void *s)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)c, (uintptr_t)s };
 
-	return blas_call(handle, &blas_functions[21], words);
+	return blas_call(handle, &blas_functions[22], words);
 }
 
 BLAS_API int cublasDcopy_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[22], words);
+	return blas_call(handle, &blas_functions[23], words);
 }
 
 BLAS_API int cublasZgeru_v2(void *handle, int m, int n, const void *alpha, void *x, int incx, void *y, int incy, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[23], words);
+	return blas_call(handle, &blas_functions[24], words);
 }
 
 BLAS_API int cublasRotmEx_64(void *handle, long long n, void *x, int xType, long long incx, void *y, int yType, long long incy, const void *param, int paramType, int executiontype)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)y, (uint64_t)yType, (uint64_t)incy, (uintptr_t)param, (uint64_t)paramType, (uint64_t)executiontype };
 
-	return blas_call(handle, &blas_functions[24], words);
+	return blas_call(handle, &blas_functions[25], words);
 }
 
 BLAS_API int cublasGemmStridedBatchedEx(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int Atype, int lda, long long strideA, void *B, int Btype, int ldb, long long strideB, const void *beta, void *C, int Ctype, int ldc, long long strideC, int batchCount, int computeType, int algo)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)Atype, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)B, (uint64_t)Btype, (uint64_t)ldb, (uint64_t)strideB, (uintptr_t)beta, (uintptr_t)C, (uint64_t)Ctype, (uint64_t)ldc, (uint64_t)strideC, (uint64_t)batchCount, (uint64_t)computeType, (uint64_t)algo };
 
-	return blas_call(handle, &blas_functions[25], words);
+	return blas_call(handle, &blas_functions[26], words);
 }
 
 BLAS_API int cublasDgbmv_v2_64(void *handle, int trans, long long m, long long n, long long kl, long long ku, const void *alpha, void *A, long long lda, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)kl, (uint64_t)ku, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[26], words);
+	return blas_call(handle, &blas_functions[27], words);
 }
 
 BLAS_API int cublasZgemmBatched(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *Aarray, int lda, void *Barray, int ldb, const void *beta, void *Carray, int ldc, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)Carray, (uint64_t)ldc, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[27], words);
+	return blas_call(handle, &blas_functions[28], words);
 }
 
 BLAS_API int cublasDasum_v2_64(void *handle, long long n, void *x, long long incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[28], words);
+	return blas_call(handle, &blas_functions[29], words);
 }
 
 BLAS_API int cublasSspr_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[29], words);
+	return blas_call(handle, &blas_functions[30], words);
 }
 
 BLAS_API int cublasCgemm3mBatched_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *Aarray, long long lda, void *Barray, long long ldb, const void *beta, void *Carray, long long ldc, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)Carray, (uint64_t)ldc, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[30], words);
+	return blas_call(handle, &blas_functions[31], words);
 }
 
 BLAS_API int cublasSsyr_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *A, long long lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[31], words);
+	return blas_call(handle, &blas_functions[32], words);
 }
 
 BLAS_API int cublasZher2k_v2_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[32], words);
+	return blas_call(handle, &blas_functions[33], words);
 }
 
 BLAS_API int cublasRotmEx(void *handle, int n, void *x, int xType, int incx, void *y, int yType, int incy, const void *param, int paramType, int executiontype)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)y, (uint64_t)yType, (uint64_t)incy, (uintptr_t)param, (uint64_t)paramType, (uint64_t)executiontype };
 
-	return blas_call(handle, &blas_functions[33], words);
+	return blas_call(handle, &blas_functions[34], words);
 }
 
 BLAS_API int cublasZcopy_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[34], words);
+	return blas_call(handle, &blas_functions[35], words);
 }
 
 BLAS_API int cublasDgemmStridedBatched(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int lda, long long strideA, void *B, int ldb, long long strideB, const void *beta, void *C, int ldc, long long strideC, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)B, (uint64_t)ldb, (uint64_t)strideB, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc, (uint64_t)strideC, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[35], words);
+	return blas_call(handle, &blas_functions[36], words);
 }
 
 BLAS_API int cublasStpsv_v2_64(void *handle, int uplo, int trans, int diag, long long n, void *AP, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[36], words);
+	return blas_call(handle, &blas_functions[37], words);
 }
 
 BLAS_API int cublasCgeam(void *handle, int transa, int transb, int m, int n, const void *alpha, void *A, int lda, const void *beta, void *B, int ldb, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[37], words);
+	return blas_call(handle, &blas_functions[38], words);
+}
+
+BLAS_API int cublasHSHgemvStridedBatched(void *handle, int trans, int m, int n, const void *alpha, void *A, int lda, long long strideA, void *x, int incx, long long stridex, const void *beta, void *y, int incy, long long stridey, int batchCount)
+{
+	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)x, (uint64_t)incx, (uint64_t)stridex, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy, (uint64_t)stridey, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[39], words);
 }
 
 BLAS_API int cublasSsbmv_v2(void *handle, int uplo, int n, int k, const void *alpha, void *A, int lda, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[38], words);
+	return blas_call(handle, &blas_functions[40], words);
 }
 
 BLAS_API int cublasZgeru_v2_64(void *handle, long long m, long long n, const void *alpha, void *x, long long incx, void *y, long long incy, void *A, long long lda)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[39], words);
+	return blas_call(handle, &blas_functions[41], words);
 }
 
 BLAS_API int cublasDasum_v2(void *handle, int n, void *x, int incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[40], words);
+	return blas_call(handle, &blas_functions[42], words);
 }
 
 BLAS_API int cublasDtrsv_v2(void *handle, int uplo, int trans, int diag, int n, void *A, int lda, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[41], words);
+	return blas_call(handle, &blas_functions[43], words);
 }
 
 BLAS_API int cublasZtrsv_v2_64(void *handle, int uplo, int trans, int diag, long long n, void *A, long long lda, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[42], words);
+	return blas_call(handle, &blas_functions[44], words);
 }
 
 BLAS_API int cublasCgemvStridedBatched(void *handle, int trans, int m, int n, const void *alpha, void *A, int lda, long long strideA, void *x, int incx, long long stridex, const void *beta, void *y, int incy, long long stridey, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)x, (uint64_t)incx, (uint64_t)stridex, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy, (uint64_t)stridey, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[43], words);
+	return blas_call(handle, &blas_functions[45], words);
 }
 
 BLAS_API int cublasDotEx(void *handle, int n, void *x, int xType, int incx, void *y, int yType, int incy, void *result, int resultType, int executionType)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)y, (uint64_t)yType, (uint64_t)incy, (uintptr_t)result, (uint64_t)resultType, (uint64_t)executionType };
 
-	return blas_call(handle, &blas_functions[44], words);
+	return blas_call(handle, &blas_functions[46], words);
+}
+
+BLAS_API int cublasTSTgemvBatched(void *handle, int trans, int m, int n, const void *alpha, void *Aarray, int lda, void *xarray, int incx, const void *beta, void *yarray, int incy, int batchCount)
+{
+	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)xarray, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)yarray, (uint64_t)incy, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[47], words);
 }
 
 BLAS_API int cublasChbmv_v2_64(void *handle, int uplo, long long n, long long k, const void *alpha, void *A, long long lda, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[45], words);
+	return blas_call(handle, &blas_functions[48], words);
 }
 
 BLAS_API int cublasCgetrfBatched(void *handle, int n, void *A, int lda, void *P, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)P, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[46], words);
+	return blas_call(handle, &blas_functions[49], words);
 }
 
 BLAS_API int cublasStrsm_v2(void *handle, int side, int uplo, int trans, int diag, int m, int n, const void *alpha, void *A, int lda, void *B, int ldb)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb };
 
-	return blas_call(handle, &blas_functions[47], words);
+	return blas_call(handle, &blas_functions[50], words);
 }
 
 BLAS_API int cublasDtrsmBatched_64(void *handle, int side, int uplo, int trans, int diag, long long m, long long n, const void *alpha, void *A, long long lda, void *B, long long ldb, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[48], words);
+	return blas_call(handle, &blas_functions[51], words);
 }
 
 BLAS_API int cublasIzamin_v2(void *handle, int n, void *x, int incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[49], words);
+	return blas_call(handle, &blas_functions[52], words);
 }
 
 BLAS_API int cublasStpttr(void *handle, int uplo, int n, void *AP, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)AP, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[50], words);
+	return blas_call(handle, &blas_functions[53], words);
 }
 
 BLAS_API int cublasChpr2_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *y, long long incy, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[51], words);
+	return blas_call(handle, &blas_functions[54], words);
 }
 
 BLAS_API int cublasSsymv_v2_64(void *handle, int uplo, long long n, const void *alpha, void *A, long long lda, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[52], words);
+	return blas_call(handle, &blas_functions[55], words);
 }
 
 BLAS_API int cublasDsyr_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[53], words);
+	return blas_call(handle, &blas_functions[56], words);
 }
 
 BLAS_API int cublasZgeam(void *handle, int transa, int transb, int m, int n, const void *alpha, void *A, int lda, const void *beta, void *B, int ldb, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[54], words);
+	return blas_call(handle, &blas_functions[57], words);
 }
 
 BLAS_API int cublasDtrmv_v2(void *handle, int uplo, int trans, int diag, int n, void *A, int lda, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[55], words);
+	return blas_call(handle, &blas_functions[58], words);
 }
 
 BLAS_API int cublasSspr_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[56], words);
+	return blas_call(handle, &blas_functions[59], words);
 }
 
 BLAS_API int cublasZgbmv_v2(void *handle, int trans, int m, int n, int kl, int ku, const void *alpha, void *A, int lda, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)kl, (uint64_t)ku, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[57], words);
+	return blas_call(handle, &blas_functions[60], words);
 }
 
 BLAS_API int cublasStrsmBatched_64(void *handle, int side, int uplo, int trans, int diag, long long m, long long n, const void *alpha, void *A, long long lda, void *B, long long ldb, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[58], words);
+	return blas_call(handle, &blas_functions[61], words);
 }
 
 BLAS_API int cublasSaxpy_v2_64(void *handle, long long n, const void *alpha, void *x, long long incx, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[59], words);
+	return blas_call(handle, &blas_functions[62], words);
 }
 
 BLAS_API int cublasCopyEx_64(void *handle, long long n, void *x, int xType, long long incx, void *y, int yType, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)y, (uint64_t)yType, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[60], words);
+	return blas_call(handle, &blas_functions[63], words);
 }
 
 BLAS_API int cublasZrot_v2(void *handle, int n, void *x, int incx, void *y, int incy, const void *c, const void *s)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)c, (uintptr_t)s };
 
-	return blas_call(handle, &blas_functions[61], words);
+	return blas_call(handle, &blas_functions[64], words);
 }
 
 BLAS_API int cublasZgemmStridedBatched_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, long long lda, long long strideA, void *B, long long ldb, long long strideB, const void *beta, void *C, long long ldc, long long strideC, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)B, (uint64_t)ldb, (uint64_t)strideB, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc, (uint64_t)strideC, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[62], words);
+	return blas_call(handle, &blas_functions[65], words);
 }
 
 BLAS_API int cublasDrot_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy, const void *c, const void *s)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)c, (uintptr_t)s };
 
-	return blas_call(handle, &blas_functions[63], words);
+	return blas_call(handle, &blas_functions[66], words);
 }
 
 BLAS_API int cublasNrm2Ex(void *handle, int n, void *x, int xType, int incx, void *result, int resultType, int executionType)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)result, (uint64_t)resultType, (uint64_t)executionType };
 
-	return blas_call(handle, &blas_functions[64], words);
+	return blas_call(handle, &blas_functions[67], words);
 }
 
 BLAS_API int cublasCcopy_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[65], words);
+	return blas_call(handle, &blas_functions[68], words);
 }
 
 BLAS_API int cublasZswap_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[66], words);
+	return blas_call(handle, &blas_functions[69], words);
 }
 
 BLAS_API int cublasCgemm_v2_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[67], words);
+	return blas_call(handle, &blas_functions[70], words);
 }
 
 BLAS_API int cublasSgemv_v2(void *handle, int trans, int m, int n, const void *alpha, void *A, int lda, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[68], words);
+	return blas_call(handle, &blas_functions[71], words);
 }
 
 BLAS_API int cublasZgemvBatched(void *handle, int trans, int m, int n, const void *alpha, void *Aarray, int lda, void *xarray, int incx, const void *beta, void *yarray, int incy, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)xarray, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)yarray, (uint64_t)incy, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[69], words);
+	return blas_call(handle, &blas_functions[72], words);
+}
+
+BLAS_API int cublasHgemmBatched(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *Aarray, int lda, void *Barray, int ldb, const void *beta, void *Carray, int ldc, int batchCount)
+{
+	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)Carray, (uint64_t)ldc, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[73], words);
 }
 
 BLAS_API int cublasDsyr2k_v2_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[70], words);
+	return blas_call(handle, &blas_functions[74], words);
 }
 
 BLAS_API int cublasIcamin_v2_64(void *handle, long long n, void *x, long long incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[71], words);
+	return blas_call(handle, &blas_functions[75], words);
 }
 
 BLAS_API int cublasZhemv_v2_64(void *handle, int uplo, long long n, const void *alpha, void *A, long long lda, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[72], words);
+	return blas_call(handle, &blas_functions[76], words);
 }
 
 BLAS_API int cublasCgbmv_v2(void *handle, int trans, int m, int n, int kl, int ku, const void *alpha, void *A, int lda, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)kl, (uint64_t)ku, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[73], words);
+	return blas_call(handle, &blas_functions[77], words);
 }
 
 BLAS_API int cublasDtrsm_v2(void *handle, int side, int uplo, int trans, int diag, int m, int n, const void *alpha, void *A, int lda, void *B, int ldb)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb };
 
-	return blas_call(handle, &blas_functions[74], words);
+	return blas_call(handle, &blas_functions[78], words);
 }
 
 BLAS_API int cublasCtrmv_v2(void *handle, int uplo, int trans, int diag, int n, void *A, int lda, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[75], words);
+	return blas_call(handle, &blas_functions[79], words);
 }
 
 BLAS_API int cublasGemmBatchedEx_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *Aarray, int Atype, long long lda, void *Barray, int Btype, long long ldb, const void *beta, void *Carray, int Ctype, long long ldc, long long batchCount, int computeType, int algo)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)Atype, (uint64_t)lda, (uintptr_t)Barray, (uint64_t)Btype, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)Carray, (uint64_t)Ctype, (uint64_t)ldc, (uint64_t)batchCount, (uint64_t)computeType, (uint64_t)algo };
 
-	return blas_call(handle, &blas_functions[76], words);
+	return blas_call(handle, &blas_functions[80], words);
 }
 
 BLAS_API int cublasIsamin_v2_64(void *handle, long long n, void *x, long long incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[77], words);
+	return blas_call(handle, &blas_functions[81], words);
 }
 
 BLAS_API int cublasIcamax_v2_64(void *handle, long long n, void *x, long long incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[78], words);
+	return blas_call(handle, &blas_functions[82], words);
 }
 
 BLAS_API int cublasZgemm3m(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[79], words);
+	return blas_call(handle, &blas_functions[83], words);
 }
 
 BLAS_API int cublasCgemmBatched(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *Aarray, int lda, void *Barray, int ldb, const void *beta, void *Carray, int ldc, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)Carray, (uint64_t)ldc, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[80], words);
+	return blas_call(handle, &blas_functions[84], words);
 }
 
 BLAS_API int cublasZtpttr(void *handle, int uplo, int n, void *AP, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)AP, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[81], words);
+	return blas_call(handle, &blas_functions[85], words);
 }
 
 BLAS_API int cublasDsymm_v2(void *handle, int side, int uplo, int m, int n, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[82], words);
+	return blas_call(handle, &blas_functions[86], words);
 }
 
 BLAS_API int cublasStrmv_v2(void *handle, int uplo, int trans, int diag, int n, void *A, int lda, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[83], words);
+	return blas_call(handle, &blas_functions[87], words);
 }
 
 BLAS_API int cublasCsrot_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy, const void *c, const void *s)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)c, (uintptr_t)s };
 
-	return blas_call(handle, &blas_functions[84], words);
+	return blas_call(handle, &blas_functions[88], words);
 }
 
 BLAS_API int cublasSnrm2_v2(void *handle, int n, void *x, int incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[85], words);
+	return blas_call(handle, &blas_functions[89], words);
 }
 
 BLAS_API int cublasDgemv_v2(void *handle, int trans, int m, int n, const void *alpha, void *A, int lda, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[86], words);
+	return blas_call(handle, &blas_functions[90], words);
+}
+
+BLAS_API int cublasHSHgemvStridedBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *A, long long lda, long long strideA, void *x, long long incx, long long stridex, const void *beta, void *y, long long incy, long long stridey, long long batchCount)
+{
+	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)x, (uint64_t)incx, (uint64_t)stridex, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy, (uint64_t)stridey, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[91], words);
 }
 
 BLAS_API int cublasSnrm2_v2_64(void *handle, long long n, void *x, long long incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[87], words);
+	return blas_call(handle, &blas_functions[92], words);
 }
 
 BLAS_API int cublasCsymv_v2_64(void *handle, int uplo, long long n, const void *alpha, void *A, long long lda, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[88], words);
+	return blas_call(handle, &blas_functions[93], words);
+}
+
+BLAS_API int cublasHgemm_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
+{
+	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
+
+	return blas_call(handle, &blas_functions[94], words);
 }
 
 BLAS_API int cublasDzasum_v2(void *handle, int n, void *x, int incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[89], words);
+	return blas_call(handle, &blas_functions[95], words);
 }
 
 BLAS_API int cublasCgerc_v2(void *handle, int m, int n, const void *alpha, void *x, int incx, void *y, int incy, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[90], words);
+	return blas_call(handle, &blas_functions[96], words);
 }
 
 BLAS_API int cublasStbsv_v2_64(void *handle, int uplo, int trans, int diag, long long n, long long k, void *A, long long lda, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[91], words);
+	return blas_call(handle, &blas_functions[97], words);
 }
 
 BLAS_API int cublasChpr2_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *y, int incy, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[92], words);
+	return blas_call(handle, &blas_functions[98], words);
 }
 
 BLAS_API int cublasCherkx_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[93], words);
+	return blas_call(handle, &blas_functions[99], words);
 }
 
 BLAS_API int cublasDgelsBatched(void *handle, int trans, int m, int n, int nrhs, void *Aarray, int lda, void *Carray, int ldc, void *info, void *devInfoArray, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Carray, (uint64_t)ldc, (uintptr_t)info, (uintptr_t)devInfoArray, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[94], words);
+	return blas_call(handle, &blas_functions[100], words);
 }
 
 BLAS_API int cublasZtbmv_v2(void *handle, int uplo, int trans, int diag, int n, int k, void *A, int lda, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[95], words);
+	return blas_call(handle, &blas_functions[101], words);
 }
 
 BLAS_API int cublasCtpsv_v2(void *handle, int uplo, int trans, int diag, int n, void *AP, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[96], words);
+	return blas_call(handle, &blas_functions[102], words);
 }
 
 BLAS_API int cublasCdotu_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[97], words);
+	return blas_call(handle, &blas_functions[103], words);
 }
 
 BLAS_API int cublasDgemmBatched(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *Aarray, int lda, void *Barray, int ldb, const void *beta, void *Carray, int ldc, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)Carray, (uint64_t)ldc, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[98], words);
+	return blas_call(handle, &blas_functions[104], words);
 }
 
 BLAS_API int cublasIsamax_v2(void *handle, int n, void *x, int incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[99], words);
+	return blas_call(handle, &blas_functions[105], words);
 }
 
 BLAS_API int cublasZtbsv_v2_64(void *handle, int uplo, int trans, int diag, long long n, long long k, void *A, long long lda, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[100], words);
+	return blas_call(handle, &blas_functions[106], words);
 }
 
 BLAS_API int cublasCsscal_v2_64(void *handle, long long n, const void *alpha, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[101], words);
+	return blas_call(handle, &blas_functions[107], words);
 }
 
 BLAS_API int cublasDrotm_v2(void *handle, int n, void *x, int incx, void *y, int incy, const void *param)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)param };
 
-	return blas_call(handle, &blas_functions[102], words);
+	return blas_call(handle, &blas_functions[108], words);
 }
 
 BLAS_API int cublasSgelsBatched(void *handle, int trans, int m, int n, int nrhs, void *Aarray, int lda, void *Carray, int ldc, void *info, void *devInfoArray, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Carray, (uint64_t)ldc, (uintptr_t)info, (uintptr_t)devInfoArray, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[103], words);
+	return blas_call(handle, &blas_functions[109], words);
 }
 
 BLAS_API int cublasSsymm_v2_64(void *handle, int side, int uplo, long long m, long long n, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[104], words);
+	return blas_call(handle, &blas_functions[110], words);
 }
 
 BLAS_API int cublasZgemvStridedBatched(void *handle, int trans, int m, int n, const void *alpha, void *A, int lda, long long strideA, void *x, int incx, long long stridex, const void *beta, void *y, int incy, long long stridey, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)x, (uint64_t)incx, (uint64_t)stridex, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy, (uint64_t)stridey, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[105], words);
+	return blas_call(handle, &blas_functions[111], words);
 }
 
 BLAS_API int cublasCtbmv_v2(void *handle, int uplo, int trans, int diag, int n, int k, void *A, int lda, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[106], words);
+	return blas_call(handle, &blas_functions[112], words);
 }
 
 BLAS_API int cublasRotEx(void *handle, int n, void *x, int xType, int incx, void *y, int yType, int incy, const void *c, const void *s, int csType, int executiontype)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)y, (uint64_t)yType, (uint64_t)incy, (uintptr_t)c, (uintptr_t)s, (uint64_t)csType, (uint64_t)executiontype };
 
-	return blas_call(handle, &blas_functions[107], words);
+	return blas_call(handle, &blas_functions[113], words);
 }
 
 BLAS_API int cublasCgeru_v2(void *handle, int m, int n, const void *alpha, void *x, int incx, void *y, int incy, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[108], words);
+	return blas_call(handle, &blas_functions[114], words);
 }
 
 BLAS_API int cublasZdscal_v2_64(void *handle, long long n, const void *alpha, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[109], words);
+	return blas_call(handle, &blas_functions[115], words);
 }
 
 BLAS_API int cublasSasum_v2(void *handle, int n, void *x, int incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[110], words);
+	return blas_call(handle, &blas_functions[116], words);
 }
 
 BLAS_API int cublasDnrm2_v2_64(void *handle, long long n, void *x, long long incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[111], words);
+	return blas_call(handle, &blas_functions[117], words);
 }
 
 BLAS_API int cublasZcopy_v2(void *handle, int n, void *x, int incx, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[112], words);
+	return blas_call(handle, &blas_functions[118], words);
 }
 
 BLAS_API int cublasSgemv_v2_64(void *handle, int trans, long long m, long long n, const void *alpha, void *A, long long lda, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[113], words);
+	return blas_call(handle, &blas_functions[119], words);
 }
 
 BLAS_API int cublasCgemmEx_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, int Atype, long long lda, void *B, int Btype, long long ldb, const void *beta, void *C, int Ctype, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)Atype, (uint64_t)lda, (uintptr_t)B, (uint64_t)Btype, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)Ctype, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[114], words);
+	return blas_call(handle, &blas_functions[120], words);
 }
 
 BLAS_API int cublasAsumEx(void *handle, int n, void *x, int xType, int incx, void *result, int resultType, int executiontype)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)result, (uint64_t)resultType, (uint64_t)executiontype };
 
-	return blas_call(handle, &blas_functions[115], words);
+	return blas_call(handle, &blas_functions[121], words);
 }
 
 BLAS_API int cublasAsumEx_64(void *handle, long long n, void *x, int xType, long long incx, void *result, int resultType, int executiontype)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)result, (uint64_t)resultType, (uint64_t)executiontype };
 
-	return blas_call(handle, &blas_functions[116], words);
+	return blas_call(handle, &blas_functions[122], words);
 }
 
 BLAS_API int cublasCgemm3mEx(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int Atype, int lda, void *B, int Btype, int ldb, const void *beta, void *C, int Ctype, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)Atype, (uint64_t)lda, (uintptr_t)B, (uint64_t)Btype, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)Ctype, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[117], words);
+	return blas_call(handle, &blas_functions[123], words);
 }
 
 BLAS_API int cublasCtrsmBatched(void *handle, int side, int uplo, int trans, int diag, int m, int n, const void *alpha, void *A, int lda, void *B, int ldb, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[118], words);
+	return blas_call(handle, &blas_functions[124], words);
 }
 
 BLAS_API int cublasAxpyEx(void *handle, int n, const void *alpha, int alphaType, void *x, int xType, int incx, void *y, int yType, int incy, int executiontype)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uint64_t)alphaType, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)y, (uint64_t)yType, (uint64_t)incy, (uint64_t)executiontype };
 
-	return blas_call(handle, &blas_functions[119], words);
+	return blas_call(handle, &blas_functions[125], words);
 }
 
 BLAS_API int cublasDtpsv_v2_64(void *handle, int uplo, int trans, int diag, long long n, void *AP, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[121], words);
+	return blas_call(handle, &blas_functions[127], words);
 }
 
 BLAS_API int cublasChemv_v2(void *handle, int uplo, int n, const void *alpha, void *A, int lda, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[122], words);
+	return blas_call(handle, &blas_functions[128], words);
 }
 
 BLAS_API int cublasDgemmStridedBatched_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, long long lda, long long strideA, void *B, long long ldb, long long strideB, const void *beta, void *C, long long ldc, long long strideC, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)B, (uint64_t)ldb, (uint64_t)strideB, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc, (uint64_t)strideC, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[123], words);
+	return blas_call(handle, &blas_functions[129], words);
 }
 
 BLAS_API int cublasCaxpy_v2_64(void *handle, long long n, const void *alpha, void *x, long long incx, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[124], words);
+	return blas_call(handle, &blas_functions[130], words);
 }
 
 BLAS_API int cublasCsyrk3mEx_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, int Atype, long long lda, const void *beta, void *C, int Ctype, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)Atype, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)Ctype, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[125], words);
+	return blas_call(handle, &blas_functions[131], words);
 }
 
 BLAS_API int cublasZhpr_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[126], words);
+	return blas_call(handle, &blas_functions[132], words);
 }
 
 BLAS_API int cublasSsymv_v2(void *handle, int uplo, int n, const void *alpha, void *A, int lda, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[127], words);
+	return blas_call(handle, &blas_functions[133], words);
 }
 
 BLAS_API int cublasDtrmm_v2_64(void *handle, int side, int uplo, int trans, int diag, long long m, long long n, const void *alpha, void *A, long long lda, void *B, long long ldb, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[128], words);
+	return blas_call(handle, &blas_functions[134], words);
 }
 
 BLAS_API int cublasSsyrk_v2(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int lda, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[129], words);
+	return blas_call(handle, &blas_functions[135], words);
 }
 
 BLAS_API int cublasZswap_v2(void *handle, int n, void *x, int incx, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[130], words);
+	return blas_call(handle, &blas_functions[136], words);
 }
 
 BLAS_API int cublasCgbmv_v2_64(void *handle, int trans, long long m, long long n, long long kl, long long ku, const void *alpha, void *A, long long lda, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)kl, (uint64_t)ku, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[131], words);
+	return blas_call(handle, &blas_functions[137], words);
 }
 
 BLAS_API int cublasStrsm_v2_64(void *handle, int side, int uplo, int trans, int diag, long long m, long long n, const void *alpha, void *A, long long lda, void *B, long long ldb)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb };
 
-	return blas_call(handle, &blas_functions[132], words);
+	return blas_call(handle, &blas_functions[138], words);
 }
 
 BLAS_API int cublasDtbmv_v2(void *handle, int uplo, int trans, int diag, int n, int k, void *A, int lda, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[133], words);
+	return blas_call(handle, &blas_functions[139], words);
 }
 
 BLAS_API int cublasSrotg_v2(void *handle, void *a, void *b, void *c, void *s)
 {
 	const uint64_t words[] = { (uintptr_t)a, (uintptr_t)b, (uintptr_t)c, (uintptr_t)s };
 
-	return blas_call(handle, &blas_functions[134], words);
+	return blas_call(handle, &blas_functions[140], words);
 }
 
 BLAS_API int cublasSger_v2_64(void *handle, long long m, long long n, const void *alpha, void *x, long long incx, void *y, long long incy, void *A, long long lda)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[135], words);
+	return blas_call(handle, &blas_functions[141], words);
 }
 
 BLAS_API int cublasCher2_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *y, long long incy, void *A, long long lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[136], words);
+	return blas_call(handle, &blas_functions[142], words);
 }
 
 BLAS_API int cublasZsyr2_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *y, int incy, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[137], words);
+	return blas_call(handle, &blas_functions[143], words);
 }
 
 BLAS_API int cublasCgemmStridedBatched(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int lda, long long strideA, void *B, int ldb, long long strideB, const void *beta, void *C, int ldc, long long strideC, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)B, (uint64_t)ldb, (uint64_t)strideB, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc, (uint64_t)strideC, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[138], words);
+	return blas_call(handle, &blas_functions[144], words);
 }
 
 BLAS_API int cublasStpmv_v2_64(void *handle, int uplo, int trans, int diag, long long n, void *AP, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[139], words);
+	return blas_call(handle, &blas_functions[145], words);
 }
 
 BLAS_API int cublasDsyrkx_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[140], words);
+	return blas_call(handle, &blas_functions[146], words);
 }
 
 BLAS_API int cublasCtrsmBatched_64(void *handle, int side, int uplo, int trans, int diag, long long m, long long n, const void *alpha, void *A, long long lda, void *B, long long ldb, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[141], words);
+	return blas_call(handle, &blas_functions[147], words);
 }
 
 BLAS_API int cublasCgemv_v2(void *handle, int trans, int m, int n, const void *alpha, void *A, int lda, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[142], words);
+	return blas_call(handle, &blas_functions[148], words);
 }
 
 BLAS_API int cublasSspmv_v2_64(void *handle, int uplo, long long n, const void *alpha, void *AP, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[143], words);
+	return blas_call(handle, &blas_functions[149], words);
 }
 
 BLAS_API int cublasDsbmv_v2(void *handle, int uplo, int n, int k, const void *alpha, void *A, int lda, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[144], words);
+	return blas_call(handle, &blas_functions[150], words);
 }
 
 BLAS_API int cublasZscal_v2(void *handle, int n, const void *alpha, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[145], words);
+	return blas_call(handle, &blas_functions[151], words);
 }
 
 BLAS_API int cublasDsyr2_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *y, long long incy, void *A, long long lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[146], words);
+	return blas_call(handle, &blas_functions[152], words);
 }
 
 BLAS_API int cublasZdotu_v2(void *handle, int n, void *x, int incx, void *y, int incy, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[147], words);
+	return blas_call(handle, &blas_functions[153], words);
 }
 
 BLAS_API int cublasZgemm_v2(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[148], words);
+	return blas_call(handle, &blas_functions[154], words);
 }
 
 BLAS_API int cublasChpmv_v2_64(void *handle, int uplo, long long n, const void *alpha, void *AP, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[149], words);
+	return blas_call(handle, &blas_functions[155], words);
 }
 
 BLAS_API int cublasDcopy_v2(void *handle, int n, void *x, int incx, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[150], words);
+	return blas_call(handle, &blas_functions[156], words);
 }
 
 BLAS_API int cublasCherkEx(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int Atype, int lda, const void *beta, void *C, int Ctype, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)Atype, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)Ctype, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[151], words);
+	return blas_call(handle, &blas_functions[157], words);
 }
 
 BLAS_API int cublasZsyr_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[152], words);
+	return blas_call(handle, &blas_functions[158], words);
 }
 
 BLAS_API int cublasSgetrfBatched(void *handle, int n, void *A, int lda, void *P, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)P, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[153], words);
+	return blas_call(handle, &blas_functions[159], words);
 }
 
 BLAS_API int cublasCsyr2_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *y, long long incy, void *A, long long lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[154], words);
+	return blas_call(handle, &blas_functions[160], words);
 }
 
 BLAS_API int cublasZsyrkx(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[155], words);
+	return blas_call(handle, &blas_functions[161], words);
 }
 
 BLAS_API int cublasIzamin_v2_64(void *handle, long long n, void *x, long long incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[156], words);
+	return blas_call(handle, &blas_functions[162], words);
 }
 
 BLAS_API int cublasIdamin_v2(void *handle, int n, void *x, int incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[157], words);
+	return blas_call(handle, &blas_functions[163], words);
 }
 
 BLAS_API int cublasZgemmBatched_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *Aarray, long long lda, void *Barray, long long ldb, const void *beta, void *Carray, long long ldc, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)Carray, (uint64_t)ldc, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[158], words);
+	return blas_call(handle, &blas_functions[164], words);
+}
+
+BLAS_API int cublasHgemm(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
+{
+	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
+
+	return blas_call(handle, &blas_functions[165], words);
 }
 
 BLAS_API int cublasZtrsm_v2(void *handle, int side, int uplo, int trans, int diag, int m, int n, const void *alpha, void *A, int lda, void *B, int ldb)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb };
 
-	return blas_call(handle, &blas_functions[159], words);
+	return blas_call(handle, &blas_functions[166], words);
 }
 
 BLAS_API int cublasSspr2_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *y, long long incy, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[160], words);
+	return blas_call(handle, &blas_functions[167], words);
 }
 
 BLAS_API int cublasSrotmg_v2(void *handle, void *d1, void *d2, void *x1, const void *y1, void *param)
 {
 	const uint64_t words[] = { (uintptr_t)d1, (uintptr_t)d2, (uintptr_t)x1, (uintptr_t)y1, (uintptr_t)param };
 
-	return blas_call(handle, &blas_functions[161], words);
+	return blas_call(handle, &blas_functions[168], words);
 }
 
 BLAS_API int cublasDspmv_v2_64(void *handle, int uplo, long long n, const void *alpha, void *AP, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[162], words);
+	return blas_call(handle, &blas_functions[169], words);
 }
 
 BLAS_API int cublasDotcEx(void *handle, int n, void *x, int xType, int incx, void *y, int yType, int incy, void *result, int resultType, int executionType)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)y, (uint64_t)yType, (uint64_t)incy, (uintptr_t)result, (uint64_t)resultType, (uint64_t)executionType };
 
-	return blas_call(handle, &blas_functions[163], words);
+	return blas_call(handle, &blas_functions[170], words);
+}
+
+BLAS_API int cublasTSSgemvBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *Aarray, long long lda, void *xarray, long long incx, const void *beta, void *yarray, long long incy, long long batchCount)
+{
+	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)xarray, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)yarray, (uint64_t)incy, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[171], words);
 }
 
 BLAS_API int cublasScopy_v2(void *handle, int n, void *x, int incx, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[164], words);
+	return blas_call(handle, &blas_functions[172], words);
 }
 
 BLAS_API int cublasDgemmBatched_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *Aarray, long long lda, void *Barray, long long ldb, const void *beta, void *Carray, long long ldc, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)Carray, (uint64_t)ldc, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[165], words);
+	return blas_call(handle, &blas_functions[173], words);
 }
 
 BLAS_API int cublasZgemm3m_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[166], words);
+	return blas_call(handle, &blas_functions[174], words);
 }
 
 BLAS_API int cublasSaxpy_v2(void *handle, int n, const void *alpha, void *x, int incx, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[167], words);
+	return blas_call(handle, &blas_functions[175], words);
+}
+
+BLAS_API int cublasTSTgemvStridedBatched(void *handle, int trans, int m, int n, const void *alpha, void *A, int lda, long long strideA, void *x, int incx, long long stridex, const void *beta, void *y, int incy, long long stridey, int batchCount)
+{
+	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)x, (uint64_t)incx, (uint64_t)stridex, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy, (uint64_t)stridey, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[176], words);
 }
 
 BLAS_API int cublasDzasum_v2_64(void *handle, long long n, void *x, long long incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[168], words);
+	return blas_call(handle, &blas_functions[177], words);
 }
 
 BLAS_API int cublasDdgmm(void *handle, int mode, int m, int n, void *A, int lda, void *x, int incx, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)mode, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[169], words);
+	return blas_call(handle, &blas_functions[178], words);
+}
+
+BLAS_API int cublasTSSgemvStridedBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *A, long long lda, long long strideA, void *x, long long incx, long long stridex, const void *beta, void *y, long long incy, long long stridey, long long batchCount)
+{
+	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)x, (uint64_t)incx, (uint64_t)stridex, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy, (uint64_t)stridey, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[179], words);
 }
 
 BLAS_API int cublasRotEx_64(void *handle, long long n, void *x, int xType, long long incx, void *y, int yType, long long incy, const void *c, const void *s, int csType, int executiontype)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)y, (uint64_t)yType, (uint64_t)incy, (uintptr_t)c, (uintptr_t)s, (uint64_t)csType, (uint64_t)executiontype };
 
-	return blas_call(handle, &blas_functions[170], words);
+	return blas_call(handle, &blas_functions[180], words);
 }
 
 BLAS_API int cublasZher_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *A, long long lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[171], words);
+	return blas_call(handle, &blas_functions[181], words);
 }
 
 BLAS_API int cublasZherk_v2(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int lda, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[172], words);
+	return blas_call(handle, &blas_functions[182], words);
 }
 
 BLAS_API int cublasCgetrsBatched(void *handle, int trans, int n, int nrhs, void *Aarray, int lda, void *devIpiv, void *Barray, int ldb, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)devIpiv, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[173], words);
+	return blas_call(handle, &blas_functions[183], words);
 }
 
 BLAS_API int cublasCherkEx_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, int Atype, long long lda, const void *beta, void *C, int Ctype, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)Atype, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)Ctype, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[174], words);
+	return blas_call(handle, &blas_functions[184], words);
 }
 
 BLAS_API int cublasCgemvStridedBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *A, long long lda, long long strideA, void *x, long long incx, long long stridex, const void *beta, void *y, long long incy, long long stridey, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)x, (uint64_t)incx, (uint64_t)stridex, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy, (uint64_t)stridey, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[175], words);
+	return blas_call(handle, &blas_functions[185], words);
 }
 
 BLAS_API int cublasDtrmm_v2(void *handle, int side, int uplo, int trans, int diag, int m, int n, const void *alpha, void *A, int lda, void *B, int ldb, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[176], words);
+	return blas_call(handle, &blas_functions[186], words);
 }
 
 BLAS_API int cublasDswap_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[177], words);
+	return blas_call(handle, &blas_functions[187], words);
 }
 
 BLAS_API int cublasChbmv_v2(void *handle, int uplo, int n, int k, const void *alpha, void *A, int lda, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[178], words);
+	return blas_call(handle, &blas_functions[188], words);
 }
 
 BLAS_API int cublasCtrsm_v2_64(void *handle, int side, int uplo, int trans, int diag, long long m, long long n, const void *alpha, void *A, long long lda, void *B, long long ldb)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb };
 
-	return blas_call(handle, &blas_functions[179], words);
+	return blas_call(handle, &blas_functions[189], words);
 }
 
 BLAS_API int cublasZhpmv_v2(void *handle, int uplo, int n, const void *alpha, void *AP, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[180], words);
+	return blas_call(handle, &blas_functions[190], words);
 }
 
 BLAS_API int cublasCscal_v2(void *handle, int n, const void *alpha, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[181], words);
+	return blas_call(handle, &blas_functions[191], words);
 }
 
 BLAS_API int cublasStrmm_v2(void *handle, int side, int uplo, int trans, int diag, int m, int n, const void *alpha, void *A, int lda, void *B, int ldb, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[182], words);
+	return blas_call(handle, &blas_functions[192], words);
 }
 
 BLAS_API int cublasZgemvBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *Aarray, long long lda, void *xarray, long long incx, const void *beta, void *yarray, long long incy, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)xarray, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)yarray, (uint64_t)incy, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[183], words);
+	return blas_call(handle, &blas_functions[193], words);
 }
 
 BLAS_API int cublasZgetrfBatched(void *handle, int n, void *A, int lda, void *P, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)P, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[184], words);
+	return blas_call(handle, &blas_functions[194], words);
 }
 
 BLAS_API int cublasCtrsv_v2_64(void *handle, int uplo, int trans, int diag, long long n, void *A, long long lda, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[185], words);
+	return blas_call(handle, &blas_functions[195], words);
 }
 
 BLAS_API int cublasStbsv_v2(void *handle, int uplo, int trans, int diag, int n, int k, void *A, int lda, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[186], words);
+	return blas_call(handle, &blas_functions[196], words);
 }
 
 BLAS_API int cublasZrotg_v2(void *handle, void *a, void *b, void *c, void *s)
 {
 	const uint64_t words[] = { (uintptr_t)a, (uintptr_t)b, (uintptr_t)c, (uintptr_t)s };
 
-	return blas_call(handle, &blas_functions[187], words);
+	return blas_call(handle, &blas_functions[197], words);
 }
 
 BLAS_API int cublasCherkx(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[188], words);
+	return blas_call(handle, &blas_functions[198], words);
 }
 
 BLAS_API int cublasZgetrsBatched(void *handle, int trans, int n, int nrhs, void *Aarray, int lda, void *devIpiv, void *Barray, int ldb, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)devIpiv, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[189], words);
+	return blas_call(handle, &blas_functions[199], words);
 }
 
 BLAS_API int cublasStrsv_v2(void *handle, int uplo, int trans, int diag, int n, void *A, int lda, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[190], words);
+	return blas_call(handle, &blas_functions[200], words);
 }
 
 BLAS_API int cublasZtbmv_v2_64(void *handle, int uplo, int trans, int diag, long long n, long long k, void *A, long long lda, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[191], words);
+	return blas_call(handle, &blas_functions[201], words);
 }
 
 BLAS_API int cublasStrmv_v2_64(void *handle, int uplo, int trans, int diag, long long n, void *A, long long lda, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[192], words);
+	return blas_call(handle, &blas_functions[202], words);
 }
 
 BLAS_API int cublasZherkx(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[193], words);
+	return blas_call(handle, &blas_functions[203], words);
 }
 
 BLAS_API int cublasDrotmg_v2(void *handle, void *d1, void *d2, void *x1, const void *y1, void *param)
 {
 	const uint64_t words[] = { (uintptr_t)d1, (uintptr_t)d2, (uintptr_t)x1, (uintptr_t)y1, (uintptr_t)param };
 
-	return blas_call(handle, &blas_functions[194], words);
+	return blas_call(handle, &blas_functions[204], words);
 }
 
 BLAS_API int cublasDaxpy_v2_64(void *handle, long long n, const void *alpha, void *x, long long incx, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[195], words);
+	return blas_call(handle, &blas_functions[205], words);
 }
 
 BLAS_API int cublasDotEx_64(void *handle, long long n, void *x, int xType, long long incx, void *y, int yType, long long incy, void *result, int resultType, int executionType)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)y, (uint64_t)yType, (uint64_t)incy, (uintptr_t)result, (uint64_t)resultType, (uint64_t)executionType };
 
-	return blas_call(handle, &blas_functions[196], words);
+	return blas_call(handle, &blas_functions[206], words);
 }
 
 BLAS_API int cublasCher2k_v2_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[197], words);
+	return blas_call(handle, &blas_functions[207], words);
 }
 
 BLAS_API int cublasSmatinvBatched(void *handle, int n, void *A, int lda, void *Ainv, int lda_inv, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)Ainv, (uint64_t)lda_inv, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[198], words);
+	return blas_call(handle, &blas_functions[208], words);
 }
 
 BLAS_API int cublasDsymm_v2_64(void *handle, int side, int uplo, long long m, long long n, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[199], words);
+	return blas_call(handle, &blas_functions[209], words);
 }
 
 BLAS_API int cublasDger_v2(void *handle, int m, int n, const void *alpha, void *x, int incx, void *y, int incy, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[200], words);
+	return blas_call(handle, &blas_functions[210], words);
 }
 
 BLAS_API int cublasIamaxEx(void *handle, int n, void *x, int xType, int incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[201], words);
+	return blas_call(handle, &blas_functions[211], words);
 }
 
 BLAS_API int cublasChemm_v2(void *handle, int side, int uplo, int m, int n, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[202], words);
+	return blas_call(handle, &blas_functions[212], words);
 }
 
 BLAS_API int cublasZscal_v2_64(void *handle, long long n, const void *alpha, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[203], words);
+	return blas_call(handle, &blas_functions[213], words);
 }
 
 BLAS_API int cublasCgeru_v2_64(void *handle, long long m, long long n, const void *alpha, void *x, long long incx, void *y, long long incy, void *A, long long lda)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[204], words);
+	return blas_call(handle, &blas_functions[214], words);
 }
 
 BLAS_API int cublasZgerc_v2(void *handle, int m, int n, const void *alpha, void *x, int incx, void *y, int incy, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[205], words);
+	return blas_call(handle, &blas_functions[215], words);
 }
 
 BLAS_API int cublasZaxpy_v2(void *handle, int n, const void *alpha, void *x, int incx, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[206], words);
+	return blas_call(handle, &blas_functions[216], words);
 }
 
 BLAS_API int cublasCsymm_v2_64(void *handle, int side, int uplo, long long m, long long n, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[207], words);
+	return blas_call(handle, &blas_functions[217], words);
 }
 
 BLAS_API int cublasCsyrk3mEx(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int Atype, int lda, const void *beta, void *C, int Ctype, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)Atype, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)Ctype, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[208], words);
+	return blas_call(handle, &blas_functions[218], words);
 }
 
 BLAS_API int cublasDznrm2_v2(void *handle, int n, void *x, int incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[209], words);
+	return blas_call(handle, &blas_functions[219], words);
 }
 
 BLAS_API int cublasZdscal_v2(void *handle, int n, const void *alpha, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[210], words);
+	return blas_call(handle, &blas_functions[220], words);
 }
 
 BLAS_API int cublasSsyrkx(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[211], words);
+	return blas_call(handle, &blas_functions[221], words);
 }
 
 BLAS_API int cublasZher2_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *y, long long incy, void *A, long long lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[212], words);
+	return blas_call(handle, &blas_functions[222], words);
 }
 
 BLAS_API int cublasCsyrkx(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[213], words);
+	return blas_call(handle, &blas_functions[223], words);
 }
 
 BLAS_API int cublasSgetriBatched(void *handle, int n, void *A, int lda, void *P, void *C, int ldc, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)P, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[214], words);
+	return blas_call(handle, &blas_functions[224], words);
 }
 
 BLAS_API int cublasSsyrkx_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[215], words);
+	return blas_call(handle, &blas_functions[225], words);
 }
 
 BLAS_API int cublasDgeqrfBatched(void *handle, int m, int n, void *Aarray, int lda, void *TauArray, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)TauArray, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[216], words);
+	return blas_call(handle, &blas_functions[226], words);
 }
 
 BLAS_API int cublasIcamin_v2(void *handle, int n, void *x, int incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[217], words);
+	return blas_call(handle, &blas_functions[227], words);
 }
 
 BLAS_API int cublasZsyrk_v2_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, long long lda, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[218], words);
+	return blas_call(handle, &blas_functions[228], words);
+}
+
+BLAS_API int cublasTSTgemvBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *Aarray, long long lda, void *xarray, long long incx, const void *beta, void *yarray, long long incy, long long batchCount)
+{
+	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)xarray, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)yarray, (uint64_t)incy, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[229], words);
 }
 
 BLAS_API int cublasDtpmv_v2_64(void *handle, int uplo, int trans, int diag, long long n, void *AP, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[219], words);
+	return blas_call(handle, &blas_functions[230], words);
 }
 
 BLAS_API int cublasDscal_v2_64(void *handle, long long n, const void *alpha, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[220], words);
+	return blas_call(handle, &blas_functions[231], words);
 }
 
 BLAS_API int cublasDdot_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[221], words);
+	return blas_call(handle, &blas_functions[232], words);
 }
 
 BLAS_API int cublasZtrmm_v2_64(void *handle, int side, int uplo, int trans, int diag, long long m, long long n, const void *alpha, void *A, long long lda, void *B, long long ldb, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[222], words);
+	return blas_call(handle, &blas_functions[233], words);
 }
 
 BLAS_API int cublasDsyrk_v2(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int lda, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[223], words);
+	return blas_call(handle, &blas_functions[234], words);
 }
 
 BLAS_API int cublasZdotu_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[224], words);
+	return blas_call(handle, &blas_functions[235], words);
 }
 
 BLAS_API int cublasZmatinvBatched(void *handle, int n, void *A, int lda, void *Ainv, int lda_inv, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)Ainv, (uint64_t)lda_inv, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[225], words);
+	return blas_call(handle, &blas_functions[236], words);
 }
 
 BLAS_API int cublasDotcEx_64(void *handle, long long n, void *x, int xType, long long incx, void *y, int yType, long long incy, void *result, int resultType, int executionType)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)y, (uint64_t)yType, (uint64_t)incy, (uintptr_t)result, (uint64_t)resultType, (uint64_t)executionType };
 
-	return blas_call(handle, &blas_functions[226], words);
+	return blas_call(handle, &blas_functions[237], words);
 }
 
 BLAS_API int cublasScnrm2_v2(void *handle, int n, void *x, int incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[227], words);
+	return blas_call(handle, &blas_functions[238], words);
 }
 
 BLAS_API int cublasGemmEx(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int Atype, int lda, void *B, int Btype, int ldb, const void *beta, void *C, int Ctype, int ldc, int computeType, int algo)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)Atype, (uint64_t)lda, (uintptr_t)B, (uint64_t)Btype, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)Ctype, (uint64_t)ldc, (uint64_t)computeType, (uint64_t)algo };
 
-	return blas_call(handle, &blas_functions[228], words);
+	return blas_call(handle, &blas_functions[239], words);
 }
 
 BLAS_API int cublasSswap_v2(void *handle, int n, void *x, int incx, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[229], words);
+	return blas_call(handle, &blas_functions[240], words);
+}
+
+BLAS_API int cublasHSSgemvBatched(void *handle, int trans, int m, int n, const void *alpha, void *Aarray, int lda, void *xarray, int incx, const void *beta, void *yarray, int incy, int batchCount)
+{
+	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)xarray, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)yarray, (uint64_t)incy, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[241], words);
 }
 
 BLAS_API int cublasDspr_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[230], words);
+	return blas_call(handle, &blas_functions[242], words);
 }
 
 BLAS_API int cublasZtrsm_v2_64(void *handle, int side, int uplo, int trans, int diag, long long m, long long n, const void *alpha, void *A, long long lda, void *B, long long ldb)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb };
 
-	return blas_call(handle, &blas_functions[231], words);
+	return blas_call(handle, &blas_functions[243], words);
 }
 
 BLAS_API int cublasIaminEx(void *handle, int n, void *x, int xType, int incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[232], words);
+	return blas_call(handle, &blas_functions[244], words);
 }
 
 BLAS_API int cublasCgelsBatched(void *handle, int trans, int m, int n, int nrhs, void *Aarray, int lda, void *Carray, int ldc, void *info, void *devInfoArray, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Carray, (uint64_t)ldc, (uintptr_t)info, (uintptr_t)devInfoArray, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[233], words);
+	return blas_call(handle, &blas_functions[245], words);
 }
 
 BLAS_API int cublasZtrmv_v2(void *handle, int uplo, int trans, int diag, int n, void *A, int lda, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[234], words);
+	return blas_call(handle, &blas_functions[246], words);
+}
+
+BLAS_API int cublasTSSgemvStridedBatched(void *handle, int trans, int m, int n, const void *alpha, void *A, int lda, long long strideA, void *x, int incx, long long stridex, const void *beta, void *y, int incy, long long stridey, int batchCount)
+{
+	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)x, (uint64_t)incx, (uint64_t)stridex, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy, (uint64_t)stridey, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[247], words);
 }
 
 BLAS_API int cublasDspr2_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *y, long long incy, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[235], words);
+	return blas_call(handle, &blas_functions[248], words);
 }
 
 BLAS_API int cublasCgemvBatched(void *handle, int trans, int m, int n, const void *alpha, void *Aarray, int lda, void *xarray, int incx, const void *beta, void *yarray, int incy, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)xarray, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)yarray, (uint64_t)incy, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[236], words);
+	return blas_call(handle, &blas_functions[249], words);
 }
 
 BLAS_API int cublasDtrmv_v2_64(void *handle, int uplo, int trans, int diag, long long n, void *A, long long lda, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[237], words);
+	return blas_call(handle, &blas_functions[250], words);
 }
 
 BLAS_API int cublasDtrsv_v2_64(void *handle, int uplo, int trans, int diag, long long n, void *A, long long lda, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[238], words);
+	return blas_call(handle, &blas_functions[251], words);
 }
 
 BLAS_API int cublasCgemm3mStridedBatched(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int lda, long long strideA, void *B, int ldb, long long strideB, const void *beta, void *C, int ldc, long long strideC, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)B, (uint64_t)ldb, (uint64_t)strideB, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc, (uint64_t)strideC, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[239], words);
+	return blas_call(handle, &blas_functions[252], words);
 }
 
 BLAS_API int cublasSgemmBatched(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *Aarray, int lda, void *Barray, int ldb, const void *beta, void *Carray, int ldc, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)Carray, (uint64_t)ldc, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[240], words);
+	return blas_call(handle, &blas_functions[253], words);
 }
 
 BLAS_API int cublasCher2_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *y, int incy, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[241], words);
+	return blas_call(handle, &blas_functions[254], words);
+}
+
+BLAS_API int cublasHSSgemvStridedBatched(void *handle, int trans, int m, int n, const void *alpha, void *A, int lda, long long strideA, void *x, int incx, long long stridex, const void *beta, void *y, int incy, long long stridey, int batchCount)
+{
+	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)x, (uint64_t)incx, (uint64_t)stridex, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy, (uint64_t)stridey, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[255], words);
 }
 
 BLAS_API int cublasZtpsv_v2(void *handle, int uplo, int trans, int diag, int n, void *AP, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[242], words);
+	return blas_call(handle, &blas_functions[256], words);
 }
 
 BLAS_API int cublasDgetrsBatched(void *handle, int trans, int n, int nrhs, void *Aarray, int lda, void *devIpiv, void *Barray, int ldb, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)devIpiv, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[243], words);
+	return blas_call(handle, &blas_functions[257], words);
 }
 
 BLAS_API int cublasCtrmv_v2_64(void *handle, int uplo, int trans, int diag, long long n, void *A, long long lda, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[244], words);
+	return blas_call(handle, &blas_functions[258], words);
 }
 
 BLAS_API int cublasZgeqrfBatched(void *handle, int m, int n, void *Aarray, int lda, void *TauArray, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)TauArray, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[245], words);
+	return blas_call(handle, &blas_functions[259], words);
 }
 
 BLAS_API int cublasSdgmm(void *handle, int mode, int m, int n, void *A, int lda, void *x, int incx, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)mode, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[246], words);
+	return blas_call(handle, &blas_functions[260], words);
 }
 
 BLAS_API int cublasDdgmm_64(void *handle, int mode, long long m, long long n, void *A, long long lda, void *x, long long incx, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)mode, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[247], words);
+	return blas_call(handle, &blas_functions[261], words);
 }
 
 BLAS_API int cublasCtbsv_v2_64(void *handle, int uplo, int trans, int diag, long long n, long long k, void *A, long long lda, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[249], words);
+	return blas_call(handle, &blas_functions[263], words);
 }
 
 BLAS_API int cublasZsymv_v2(void *handle, int uplo, int n, const void *alpha, void *A, int lda, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[250], words);
+	return blas_call(handle, &blas_functions[264], words);
 }
 
 BLAS_API int cublasChpr_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[251], words);
+	return blas_call(handle, &blas_functions[265], words);
 }
 
 BLAS_API int cublasZsyr2k_v2(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[252], words);
+	return blas_call(handle, &blas_functions[266], words);
 }
 
 BLAS_API int cublasCgeam_64(void *handle, int transa, int transb, long long m, long long n, const void *alpha, void *A, long long lda, const void *beta, void *B, long long ldb, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[253], words);
+	return blas_call(handle, &blas_functions[267], words);
 }
 
 BLAS_API int cublasIzamax_v2_64(void *handle, long long n, void *x, long long incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[254], words);
+	return blas_call(handle, &blas_functions[268], words);
 }
 
 BLAS_API int cublasZhpr2_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *y, long long incy, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[255], words);
+	return blas_call(handle, &blas_functions[269], words);
 }
 
 BLAS_API int cublasDsyr2k_v2(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[256], words);
+	return blas_call(handle, &blas_functions[270], words);
 }
 
 BLAS_API int cublasCgemmBatched_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *Aarray, long long lda, void *Barray, long long ldb, const void *beta, void *Carray, long long ldc, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)Carray, (uint64_t)ldc, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[257], words);
+	return blas_call(handle, &blas_functions[271], words);
 }
 
 BLAS_API int cublasDsyr2_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *y, int incy, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[258], words);
+	return blas_call(handle, &blas_functions[272], words);
 }
 
 BLAS_API int cublasCherk_v2_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, long long lda, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[259], words);
+	return blas_call(handle, &blas_functions[273], words);
 }
 
 BLAS_API int cublasStrmm_v2_64(void *handle, int side, int uplo, int trans, int diag, long long m, long long n, const void *alpha, void *A, long long lda, void *B, long long ldb, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[260], words);
+	return blas_call(handle, &blas_functions[274], words);
 }
 
 BLAS_API int cublasSgetrsBatched(void *handle, int trans, int n, int nrhs, void *Aarray, int lda, void *devIpiv, void *Barray, int ldb, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)devIpiv, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[261], words);
+	return blas_call(handle, &blas_functions[275], words);
 }
 
 BLAS_API int cublasZgemv_v2_64(void *handle, int trans, long long m, long long n, const void *alpha, void *A, long long lda, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[262], words);
+	return blas_call(handle, &blas_functions[276], words);
 }
 
 BLAS_API int cublasGemmStridedBatchedEx_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, int Atype, long long lda, long long strideA, void *B, int Btype, long long ldb, long long strideB, const void *beta, void *C, int Ctype, long long ldc, long long strideC, long long batchCount, int computeType, int algo)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)Atype, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)B, (uint64_t)Btype, (uint64_t)ldb, (uint64_t)strideB, (uintptr_t)beta, (uintptr_t)C, (uint64_t)Ctype, (uint64_t)ldc, (uint64_t)strideC, (uint64_t)batchCount, (uint64_t)computeType, (uint64_t)algo };
 
-	return blas_call(handle, &blas_functions[263], words);
+	return blas_call(handle, &blas_functions[277], words);
 }
 
 BLAS_API int cublasDtrsmBatched(void *handle, int side, int uplo, int trans, int diag, int m, int n, const void *alpha, void *A, int lda, void *B, int ldb, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[264], words);
+	return blas_call(handle, &blas_functions[278], words);
 }
 
 BLAS_API int cublasZher2_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *y, int incy, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[265], words);
+	return blas_call(handle, &blas_functions[279], words);
 }
 
 BLAS_API int cublasStbmv_v2_64(void *handle, int uplo, int trans, int diag, long long n, long long k, void *A, long long lda, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[266], words);
+	return blas_call(handle, &blas_functions[280], words);
 }
 
 BLAS_API int cublasDrotg_v2(void *handle, void *a, void *b, void *c, void *s)
 {
 	const uint64_t words[] = { (uintptr_t)a, (uintptr_t)b, (uintptr_t)c, (uintptr_t)s };
 
-	return blas_call(handle, &blas_functions[267], words);
+	return blas_call(handle, &blas_functions[281], words);
 }
 
 BLAS_API int cublasDgemvBatched(void *handle, int trans, int m, int n, const void *alpha, void *Aarray, int lda, void *xarray, int incx, const void *beta, void *yarray, int incy, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)xarray, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)yarray, (uint64_t)incy, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[268], words);
+	return blas_call(handle, &blas_functions[282], words);
 }
 
 BLAS_API int cublasSgemvBatched(void *handle, int trans, int m, int n, const void *alpha, void *Aarray, int lda, void *xarray, int incx, const void *beta, void *yarray, int incy, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)xarray, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)yarray, (uint64_t)incy, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[269], words);
+	return blas_call(handle, &blas_functions[283], words);
 }
 
 BLAS_API int cublasCsyrk_v2_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, long long lda, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[270], words);
+	return blas_call(handle, &blas_functions[284], words);
 }
 
 BLAS_API int cublasZdotc_v2(void *handle, int n, void *x, int incx, void *y, int incy, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[271], words);
+	return blas_call(handle, &blas_functions[285], words);
 }
 
 BLAS_API int cublasDgeam(void *handle, int transa, int transb, int m, int n, const void *alpha, void *A, int lda, const void *beta, void *B, int ldb, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[272], words);
+	return blas_call(handle, &blas_functions[286], words);
 }
 
 BLAS_API int cublasSrot_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy, const void *c, const void *s)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)c, (uintptr_t)s };
 
-	return blas_call(handle, &blas_functions[273], words);
+	return blas_call(handle, &blas_functions[287], words);
 }
 
 BLAS_API int cublasIdamax_v2_64(void *handle, long long n, void *x, long long incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[274], words);
+	return blas_call(handle, &blas_functions[288], words);
 }
 
 BLAS_API int cublasZgetriBatched(void *handle, int n, void *A, int lda, void *P, void *C, int ldc, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)P, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[275], words);
+	return blas_call(handle, &blas_functions[289], words);
 }
 
 BLAS_API int cublasDtrsm_v2_64(void *handle, int side, int uplo, int trans, int diag, long long m, long long n, const void *alpha, void *A, long long lda, void *B, long long ldb)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb };
 
-	return blas_call(handle, &blas_functions[276], words);
+	return blas_call(handle, &blas_functions[290], words);
+}
+
+BLAS_API int cublasHgemmStridedBatched(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int lda, long long strideA, void *B, int ldb, long long strideB, const void *beta, void *C, int ldc, long long strideC, int batchCount)
+{
+	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)B, (uint64_t)ldb, (uint64_t)strideB, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc, (uint64_t)strideC, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[291], words);
 }
 
 BLAS_API int cublasCtpmv_v2_64(void *handle, int uplo, int trans, int diag, long long n, void *AP, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[277], words);
+	return blas_call(handle, &blas_functions[292], words);
 }
 
 BLAS_API int cublasNrm2Ex_64(void *handle, long long n, void *x, int xType, long long incx, void *result, int resultType, int executionType)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)result, (uint64_t)resultType, (uint64_t)executionType };
 
-	return blas_call(handle, &blas_functions[278], words);
+	return blas_call(handle, &blas_functions[293], words);
 }
 
 BLAS_API int cublasCgemm3mBatched(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *Aarray, int lda, void *Barray, int ldb, const void *beta, void *Carray, int ldc, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)Carray, (uint64_t)ldc, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[279], words);
+	return blas_call(handle, &blas_functions[294], words);
 }
 
 BLAS_API int cublasSdot_v2(void *handle, int n, void *x, int incx, void *y, int incy, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[280], words);
+	return blas_call(handle, &blas_functions[295], words);
 }
 
 BLAS_API int cublasCgemm_v2(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[281], words);
+	return blas_call(handle, &blas_functions[296], words);
 }
 
 BLAS_API int cublasCgemv_v2_64(void *handle, int trans, long long m, long long n, const void *alpha, void *A, long long lda, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[282], words);
+	return blas_call(handle, &blas_functions[297], words);
 }
 
 BLAS_API int cublasCsyr_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *A, long long lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[283], words);
+	return blas_call(handle, &blas_functions[298], words);
 }
 
 BLAS_API int cublasDgeam_64(void *handle, int transa, int transb, long long m, long long n, const void *alpha, void *A, long long lda, const void *beta, void *B, long long ldb, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[284], words);
+	return blas_call(handle, &blas_functions[299], words);
 }
 
 BLAS_API int cublasZsyrk_v2(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int lda, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[285], words);
+	return blas_call(handle, &blas_functions[300], words);
 }
 
 BLAS_API int cublasDspr2_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *y, int incy, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[286], words);
+	return blas_call(handle, &blas_functions[301], words);
 }
 
 BLAS_API int cublasDmatinvBatched(void *handle, int n, void *A, int lda, void *Ainv, int lda_inv, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)Ainv, (uint64_t)lda_inv, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[287], words);
+	return blas_call(handle, &blas_functions[302], words);
 }
 
 BLAS_API int cublasZdotc_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[288], words);
+	return blas_call(handle, &blas_functions[303], words);
+}
+
+BLAS_API int cublasHSHgemvBatched(void *handle, int trans, int m, int n, const void *alpha, void *Aarray, int lda, void *xarray, int incx, const void *beta, void *yarray, int incy, int batchCount)
+{
+	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)xarray, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)yarray, (uint64_t)incy, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[304], words);
 }
 
 BLAS_API int cublasSgemvStridedBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *A, long long lda, long long strideA, void *x, long long incx, long long stridex, const void *beta, void *y, long long incy, long long stridey, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)x, (uint64_t)incx, (uint64_t)stridex, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy, (uint64_t)stridey, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[289], words);
+	return blas_call(handle, &blas_functions[305], words);
 }
 
 BLAS_API int cublasDnrm2_v2(void *handle, int n, void *x, int incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[290], words);
+	return blas_call(handle, &blas_functions[306], words);
 }
 
 BLAS_API int cublasIcamax_v2(void *handle, int n, void *x, int incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[291], words);
+	return blas_call(handle, &blas_functions[307], words);
 }
 
 BLAS_API int cublasDsymv_v2_64(void *handle, int uplo, long long n, const void *alpha, void *A, long long lda, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[292], words);
+	return blas_call(handle, &blas_functions[308], words);
 }
 
 BLAS_API int cublasCsyrk_v2(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int lda, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[293], words);
+	return blas_call(handle, &blas_functions[309], words);
 }
 
 BLAS_API int cublasCtpmv_v2(void *handle, int uplo, int trans, int diag, int n, void *AP, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[294], words);
+	return blas_call(handle, &blas_functions[310], words);
 }
 
 BLAS_API int cublasZtrsmBatched(void *handle, int side, int uplo, int trans, int diag, int m, int n, const void *alpha, void *A, int lda, void *B, int ldb, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[295], words);
+	return blas_call(handle, &blas_functions[311], words);
 }
 
 BLAS_API int cublasCher_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *A, long long lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[296], words);
+	return blas_call(handle, &blas_functions[312], words);
 }
 
 BLAS_API int cublasCgemm3mEx_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, int Atype, long long lda, void *B, int Btype, long long ldb, const void *beta, void *C, int Ctype, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)Atype, (uint64_t)lda, (uintptr_t)B, (uint64_t)Btype, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)Ctype, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[297], words);
+	return blas_call(handle, &blas_functions[313], words);
 }
 
 BLAS_API int cublasZdrot_v2(void *handle, int n, void *x, int incx, void *y, int incy, const void *c, const void *s)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)c, (uintptr_t)s };
 
-	return blas_call(handle, &blas_functions[298], words);
+	return blas_call(handle, &blas_functions[314], words);
 }
 
 BLAS_API int cublasChpr_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[299], words);
+	return blas_call(handle, &blas_functions[315], words);
 }
 
 BLAS_API int cublasZtpsv_v2_64(void *handle, int uplo, int trans, int diag, long long n, void *AP, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[300], words);
+	return blas_call(handle, &blas_functions[316], words);
 }
 
 BLAS_API int cublasCscal_v2_64(void *handle, long long n, const void *alpha, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[301], words);
+	return blas_call(handle, &blas_functions[317], words);
 }
 
 BLAS_API int cublasCsyrkx_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[302], words);
+	return blas_call(handle, &blas_functions[318], words);
 }
 
 BLAS_API int cublasZsyrkx_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[303], words);
+	return blas_call(handle, &blas_functions[319], words);
 }
 
 BLAS_API int cublasScasum_v2_64(void *handle, long long n, void *x, long long incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[304], words);
+	return blas_call(handle, &blas_functions[320], words);
 }
 
 BLAS_API int cublasDtbsv_v2_64(void *handle, int uplo, int trans, int diag, long long n, long long k, void *A, long long lda, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[305], words);
+	return blas_call(handle, &blas_functions[321], words);
 }
 
 BLAS_API int cublasScalEx(void *handle, int n, const void *alpha, int alphaType, void *x, int xType, int incx, int executionType)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uint64_t)alphaType, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uint64_t)executionType };
 
-	return blas_call(handle, &blas_functions[306], words);
+	return blas_call(handle, &blas_functions[322], words);
 }
 
 BLAS_API int cublasCher2k_v2(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[307], words);
+	return blas_call(handle, &blas_functions[323], words);
 }
 
 BLAS_API int cublasCtrsm_v2(void *handle, int side, int uplo, int trans, int diag, int m, int n, const void *alpha, void *A, int lda, void *B, int ldb)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb };
 
-	return blas_call(handle, &blas_functions[308], words);
+	return blas_call(handle, &blas_functions[324], words);
 }
 
 BLAS_API int cublasZhbmv_v2_64(void *handle, int uplo, long long n, long long k, const void *alpha, void *A, long long lda, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[309], words);
+	return blas_call(handle, &blas_functions[325], words);
 }
 
 BLAS_API int cublasDgetriBatched(void *handle, int n, void *A, int lda, void *P, void *C, int ldc, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)P, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[310], words);
+	return blas_call(handle, &blas_functions[326], words);
 }
 
 BLAS_API int cublasDsyrk_v2_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, long long lda, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[311], words);
+	return blas_call(handle, &blas_functions[327], words);
 }
 
 BLAS_API int cublasIsamax_v2_64(void *handle, long long n, void *x, long long incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[312], words);
+	return blas_call(handle, &blas_functions[328], words);
 }
 
 BLAS_API int cublasIdamax_v2(void *handle, int n, void *x, int incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[313], words);
+	return blas_call(handle, &blas_functions[329], words);
+}
+
+BLAS_API int cublasTSTgemvStridedBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *A, long long lda, long long strideA, void *x, long long incx, long long stridex, const void *beta, void *y, long long incy, long long stridey, long long batchCount)
+{
+	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)x, (uint64_t)incx, (uint64_t)stridex, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy, (uint64_t)stridey, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[330], words);
 }
 
 BLAS_API int cublasCaxpy_v2(void *handle, int n, const void *alpha, void *x, int incx, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[314], words);
+	return blas_call(handle, &blas_functions[331], words);
 }
 
 BLAS_API int cublasCsyr2k_v2(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[315], words);
+	return blas_call(handle, &blas_functions[332], words);
 }
 
 BLAS_API int cublasCgemm3m_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[316], words);
+	return blas_call(handle, &blas_functions[333], words);
 }
 
 BLAS_API int cublasDznrm2_v2_64(void *handle, long long n, void *x, long long incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[317], words);
+	return blas_call(handle, &blas_functions[334], words);
 }
 
 BLAS_API int cublasDrot_v2(void *handle, int n, void *x, int incx, void *y, int incy, const void *c, const void *s)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)c, (uintptr_t)s };
 
-	return blas_call(handle, &blas_functions[318], words);
+	return blas_call(handle, &blas_functions[335], words);
 }
 
 BLAS_API int cublasZdgmm(void *handle, int mode, int m, int n, void *A, int lda, void *x, int incx, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)mode, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[319], words);
+	return blas_call(handle, &blas_functions[336], words);
 }
 
 BLAS_API int cublasZsyr_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *A, long long lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[320], words);
+	return blas_call(handle, &blas_functions[337], words);
 }
 
 BLAS_API int cublasCrot_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy, const void *c, const void *s)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)c, (uintptr_t)s };
 
-	return blas_call(handle, &blas_functions[321], words);
+	return blas_call(handle, &blas_functions[338], words);
 }
 
 BLAS_API int cublasDspmv_v2(void *handle, int uplo, int n, const void *alpha, void *AP, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[322], words);
+	return blas_call(handle, &blas_functions[339], words);
 }
 
 BLAS_API int cublasSrot_v2(void *handle, int n, void *x, int incx, void *y, int incy, const void *c, const void *s)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)c, (uintptr_t)s };
 
-	return blas_call(handle, &blas_functions[323], words);
+	return blas_call(handle, &blas_functions[340], words);
 }
 
 BLAS_API int cublasDgbmv_v2(void *handle, int trans, int m, int n, int kl, int ku, const void *alpha, void *A, int lda, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)kl, (uint64_t)ku, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[324], words);
+	return blas_call(handle, &blas_functions[341], words);
 }
 
 BLAS_API int cublasGemmBatchedEx(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *Aarray, int Atype, int lda, void *Barray, int Btype, int ldb, const void *beta, void *Carray, int Ctype, int ldc, int batchCount, int computeType, int algo)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)Atype, (uint64_t)lda, (uintptr_t)Barray, (uint64_t)Btype, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)Carray, (uint64_t)Ctype, (uint64_t)ldc, (uint64_t)batchCount, (uint64_t)computeType, (uint64_t)algo };
 
-	return blas_call(handle, &blas_functions[325], words);
+	return blas_call(handle, &blas_functions[342], words);
 }
 
 BLAS_API int cublasDgemvBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *Aarray, long long lda, void *xarray, long long incx, const void *beta, void *yarray, long long incy, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)xarray, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)yarray, (uint64_t)incy, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[326], words);
+	return blas_call(handle, &blas_functions[343], words);
 }
 
 BLAS_API int cublasSsyr2_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *y, long long incy, void *A, long long lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[327], words);
+	return blas_call(handle, &blas_functions[344], words);
 }
 
 BLAS_API int cublasSwapEx(void *handle, int n, void *x, int xType, int incx, void *y, int yType, int incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)y, (uint64_t)yType, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[328], words);
+	return blas_call(handle, &blas_functions[345], words);
 }
 
 BLAS_API int cublasSgemmEx_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, int Atype, long long lda, void *B, int Btype, long long ldb, const void *beta, void *C, int Ctype, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)Atype, (uint64_t)lda, (uintptr_t)B, (uint64_t)Btype, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)Ctype, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[329], words);
+	return blas_call(handle, &blas_functions[346], words);
 }
 
 BLAS_API int cublasZhemm_v2_64(void *handle, int side, int uplo, long long m, long long n, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[330], words);
+	return blas_call(handle, &blas_functions[347], words);
 }
 
 BLAS_API int cublasSrotm_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy, const void *param)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)param };
 
-	return blas_call(handle, &blas_functions[331], words);
+	return blas_call(handle, &blas_functions[348], words);
 }
 
 BLAS_API int cublasZhbmv_v2(void *handle, int uplo, int n, int k, const void *alpha, void *A, int lda, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[332], words);
+	return blas_call(handle, &blas_functions[349], words);
 }
 
 BLAS_API int cublasIaminEx_64(void *handle, long long n, void *x, int xType, long long incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[333], words);
+	return blas_call(handle, &blas_functions[350], words);
 }
 
 BLAS_API int cublasZhpmv_v2_64(void *handle, int uplo, long long n, const void *alpha, void *AP, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[334], words);
+	return blas_call(handle, &blas_functions[351], words);
 }
 
 BLAS_API int cublasCsscal_v2(void *handle, int n, const void *alpha, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[335], words);
+	return blas_call(handle, &blas_functions[352], words);
 }
 
 BLAS_API int cublasSspr2_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *y, int incy, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[336], words);
+	return blas_call(handle, &blas_functions[353], words);
 }
 
 BLAS_API int cublasSgemmBatched_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *Aarray, long long lda, void *Barray, long long ldb, const void *beta, void *Carray, long long ldc, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)Carray, (uint64_t)ldc, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[337], words);
+	return blas_call(handle, &blas_functions[354], words);
 }
 
 BLAS_API int cublasDgemm_v2(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[338], words);
+	return blas_call(handle, &blas_functions[355], words);
 }
 
 BLAS_API int cublasZhemm_v2(void *handle, int side, int uplo, int m, int n, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[339], words);
+	return blas_call(handle, &blas_functions[356], words);
 }
 
 BLAS_API int cublasDgemvStridedBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *A, long long lda, long long strideA, void *x, long long incx, long long stridex, const void *beta, void *y, long long incy, long long stridey, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)x, (uint64_t)incx, (uint64_t)stridex, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy, (uint64_t)stridey, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[340], words);
+	return blas_call(handle, &blas_functions[357], words);
 }
 
 BLAS_API int cublasCsyr_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[341], words);
+	return blas_call(handle, &blas_functions[358], words);
 }
 
 BLAS_API int cublasZdrot_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy, const void *c, const void *s)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)c, (uintptr_t)s };
 
-	return blas_call(handle, &blas_functions[343], words);
+	return blas_call(handle, &blas_functions[360], words);
 }
 
 BLAS_API int cublasDtpmv_v2(void *handle, int uplo, int trans, int diag, int n, void *AP, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[344], words);
+	return blas_call(handle, &blas_functions[361], words);
 }
 
 BLAS_API int cublasStrsmBatched(void *handle, int side, int uplo, int trans, int diag, int m, int n, const void *alpha, void *A, int lda, void *B, int ldb, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[345], words);
+	return blas_call(handle, &blas_functions[362], words);
+}
+
+BLAS_API int cublasHgemmStridedBatched_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, long long lda, long long strideA, void *B, long long ldb, long long strideB, const void *beta, void *C, long long ldc, long long strideC, long long batchCount)
+{
+	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)B, (uint64_t)ldb, (uint64_t)strideB, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc, (uint64_t)strideC, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[363], words);
 }
 
 BLAS_API int cublasStrsv_v2_64(void *handle, int uplo, int trans, int diag, long long n, void *A, long long lda, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[346], words);
+	return blas_call(handle, &blas_functions[364], words);
 }
 
 BLAS_API int cublasSsyr2k_v2(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[347], words);
+	return blas_call(handle, &blas_functions[365], words);
 }
 
 BLAS_API int cublasSrotm_v2(void *handle, int n, void *x, int incx, void *y, int incy, const void *param)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)param };
 
-	return blas_call(handle, &blas_functions[348], words);
+	return blas_call(handle, &blas_functions[366], words);
 }
 
 BLAS_API int cublasCtbsv_v2(void *handle, int uplo, int trans, int diag, int n, int k, void *A, int lda, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[349], words);
+	return blas_call(handle, &blas_functions[367], words);
 }
 
 BLAS_API int cublasCsyr2_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *y, int incy, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[350], words);
+	return blas_call(handle, &blas_functions[368], words);
 }
 
 BLAS_API int cublasCtpsv_v2_64(void *handle, int uplo, int trans, int diag, long long n, void *AP, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[351], words);
+	return blas_call(handle, &blas_functions[369], words);
 }
 
 BLAS_API int cublasZgeam_64(void *handle, int transa, int transb, long long m, long long n, const void *alpha, void *A, long long lda, const void *beta, void *B, long long ldb, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[352], words);
+	return blas_call(handle, &blas_functions[370], words);
 }
 
 BLAS_API int cublasDsbmv_v2_64(void *handle, int uplo, long long n, long long k, const void *alpha, void *A, long long lda, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[353], words);
+	return blas_call(handle, &blas_functions[371], words);
 }
 
 BLAS_API int cublasZgbmv_v2_64(void *handle, int trans, long long m, long long n, long long kl, long long ku, const void *alpha, void *A, long long lda, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)kl, (uint64_t)ku, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[354], words);
+	return blas_call(handle, &blas_functions[372], words);
 }
 
 BLAS_API int cublasZtrmm_v2(void *handle, int side, int uplo, int trans, int diag, int m, int n, const void *alpha, void *A, int lda, void *B, int ldb, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[355], words);
+	return blas_call(handle, &blas_functions[373], words);
 }
 
 BLAS_API int cublasCtrsv_v2(void *handle, int uplo, int trans, int diag, int n, void *A, int lda, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[356], words);
+	return blas_call(handle, &blas_functions[374], words);
 }
 
 BLAS_API int cublasSdgmm_64(void *handle, int mode, long long m, long long n, void *A, long long lda, void *x, long long incx, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)mode, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[357], words);
+	return blas_call(handle, &blas_functions[375], words);
 }
 
 BLAS_API int cublasDtpsv_v2(void *handle, int uplo, int trans, int diag, int n, void *AP, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[358], words);
+	return blas_call(handle, &blas_functions[376], words);
+}
+
+BLAS_API int cublasHSSgemvStridedBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *A, long long lda, long long strideA, void *x, long long incx, long long stridex, const void *beta, void *y, long long incy, long long stridey, long long batchCount)
+{
+	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)x, (uint64_t)incx, (uint64_t)stridex, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy, (uint64_t)stridey, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[377], words);
 }
 
 BLAS_API int cublasStbmv_v2(void *handle, int uplo, int trans, int diag, int n, int k, void *A, int lda, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[359], words);
+	return blas_call(handle, &blas_functions[378], words);
 }
 
 BLAS_API int cublasCtrmm_v2_64(void *handle, int side, int uplo, int trans, int diag, long long m, long long n, const void *alpha, void *A, long long lda, void *B, long long ldb, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[360], words);
+	return blas_call(handle, &blas_functions[379], words);
 }
 
 BLAS_API int cublasZaxpy_v2_64(void *handle, long long n, const void *alpha, void *x, long long incx, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[361], words);
+	return blas_call(handle, &blas_functions[380], words);
 }
 
 BLAS_API int cublasCswap_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[362], words);
+	return blas_call(handle, &blas_functions[381], words);
 }
 
 BLAS_API int cublasIzamax_v2(void *handle, int n, void *x, int incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[363], words);
+	return blas_call(handle, &blas_functions[382], words);
+}
+
+BLAS_API int cublasHSSgemvBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *Aarray, long long lda, void *xarray, long long incx, const void *beta, void *yarray, long long incy, long long batchCount)
+{
+	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)xarray, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)yarray, (uint64_t)incy, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[383], words);
 }
 
 BLAS_API int cublasCopyEx(void *handle, int n, void *x, int xType, int incx, void *y, int yType, int incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)y, (uint64_t)yType, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[364], words);
+	return blas_call(handle, &blas_functions[384], words);
 }
 
 BLAS_API int cublasSgeam(void *handle, int transa, int transb, int m, int n, const void *alpha, void *A, int lda, const void *beta, void *B, int ldb, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[365], words);
+	return blas_call(handle, &blas_functions[385], words);
 }
 
 BLAS_API int cublasCgetriBatched(void *handle, int n, void *A, int lda, void *P, void *C, int ldc, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)P, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[366], words);
+	return blas_call(handle, &blas_functions[386], words);
 }
 
 BLAS_API int cublasIdamin_v2_64(void *handle, long long n, void *x, long long incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[367], words);
+	return blas_call(handle, &blas_functions[387], words);
 }
 
 BLAS_API int cublasSdot_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[368], words);
+	return blas_call(handle, &blas_functions[388], words);
 }
 
 BLAS_API int cublasZtbsv_v2(void *handle, int uplo, int trans, int diag, int n, int k, void *A, int lda, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[369], words);
+	return blas_call(handle, &blas_functions[389], words);
 }
 
 BLAS_API int cublasDscal_v2(void *handle, int n, const void *alpha, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[370], words);
+	return blas_call(handle, &blas_functions[390], words);
 }
 
 BLAS_API int cublasSsyr2_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *y, int incy, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[371], words);
+	return blas_call(handle, &blas_functions[391], words);
 }
 
 BLAS_API int cublasCherk3mEx(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int Atype, int lda, const void *beta, void *C, int Ctype, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)Atype, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)Ctype, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[372], words);
+	return blas_call(handle, &blas_functions[392], words);
 }
 
 BLAS_API int cublasCherk3mEx_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, int Atype, long long lda, const void *beta, void *C, int Ctype, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)Atype, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)Ctype, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[373], words);
+	return blas_call(handle, &blas_functions[393], words);
 }
 
 BLAS_API int cublasSscal_v2(void *handle, int n, const void *alpha, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[374], words);
+	return blas_call(handle, &blas_functions[394], words);
 }
 
 BLAS_API int cublasScasum_v2(void *handle, int n, void *x, int incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[375], words);
+	return blas_call(handle, &blas_functions[395], words);
 }
 
 BLAS_API int cublasSgemmStridedBatched_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, long long lda, long long strideA, void *B, long long ldb, long long strideB, const void *beta, void *C, long long ldc, long long strideC, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)B, (uint64_t)ldb, (uint64_t)strideB, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc, (uint64_t)strideC, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[376], words);
+	return blas_call(handle, &blas_functions[396], words);
 }
 
 BLAS_API int cublasSgemmStridedBatched(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int lda, long long strideA, void *B, int ldb, long long strideB, const void *beta, void *C, int ldc, long long strideC, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)B, (uint64_t)ldb, (uint64_t)strideB, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc, (uint64_t)strideC, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[377], words);
+	return blas_call(handle, &blas_functions[397], words);
 }
 
 BLAS_API int cublasCher_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[378], words);
+	return blas_call(handle, &blas_functions[398], words);
 }
 
 BLAS_API int cublasSasum_v2_64(void *handle, long long n, void *x, long long incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[379], words);
+	return blas_call(handle, &blas_functions[399], words);
 }
 
 BLAS_API int cublasDger_v2_64(void *handle, long long m, long long n, const void *alpha, void *x, long long incx, void *y, long long incy, void *A, long long lda)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[380], words);
+	return blas_call(handle, &blas_functions[400], words);
 }
 
 BLAS_API int cublasSger_v2(void *handle, int m, int n, const void *alpha, void *x, int incx, void *y, int incy, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[381], words);
+	return blas_call(handle, &blas_functions[401], words);
 }
 
 BLAS_API int cublasIamaxEx_64(void *handle, long long n, void *x, int xType, long long incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[382], words);
+	return blas_call(handle, &blas_functions[402], words);
 }
 
 BLAS_API int cublasDsymv_v2(void *handle, int uplo, int n, const void *alpha, void *A, int lda, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[383], words);
+	return blas_call(handle, &blas_functions[403], words);
 }
 
 BLAS_API int cublasSgeam_64(void *handle, int transa, int transb, long long m, long long n, const void *alpha, void *A, long long lda, const void *beta, void *B, long long ldb, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[384], words);
+	return blas_call(handle, &blas_functions[404], words);
 }
 
 BLAS_API int cublasCtpttr(void *handle, int uplo, int n, void *AP, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)AP, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[385], words);
+	return blas_call(handle, &blas_functions[405], words);
 }
 
 BLAS_API int cublasZgemv_v2(void *handle, int trans, int m, int n, const void *alpha, void *A, int lda, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[386], words);
+	return blas_call(handle, &blas_functions[406], words);
 }
 
 BLAS_API int cublasCmatinvBatched(void *handle, int n, void *A, int lda, void *Ainv, int lda_inv, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)Ainv, (uint64_t)lda_inv, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[387], words);
+	return blas_call(handle, &blas_functions[407], words);
 }
 
 BLAS_API int cublasZtpmv_v2(void *handle, int uplo, int trans, int diag, int n, void *AP, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[388], words);
+	return blas_call(handle, &blas_functions[408], words);
 }
 
 BLAS_API int cublasStrttp(void *handle, int uplo, int n, void *A, int lda, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[389], words);
+	return blas_call(handle, &blas_functions[409], words);
 }
 
 BLAS_API int cublasCdotc_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[390], words);
+	return blas_call(handle, &blas_functions[410], words);
 }
 
 BLAS_API int cublasCsyr2k_v2_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[391], words);
+	return blas_call(handle, &blas_functions[411], words);
 }
 
 BLAS_API int cublasDsyr_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *A, long long lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[392], words);
+	return blas_call(handle, &blas_functions[412], words);
 }
 
 BLAS_API int cublasSgemm_v2_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[393], words);
+	return blas_call(handle, &blas_functions[413], words);
 }
 
 BLAS_API int cublasCswap_v2(void *handle, int n, void *x, int incx, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[394], words);
+	return blas_call(handle, &blas_functions[414], words);
 }
 
 BLAS_API int cublasZgemvStridedBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *A, long long lda, long long strideA, void *x, long long incx, long long stridex, const void *beta, void *y, long long incy, long long stridey, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)x, (uint64_t)incx, (uint64_t)stridex, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy, (uint64_t)stridey, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[395], words);
+	return blas_call(handle, &blas_functions[415], words);
 }
 
 BLAS_API int cublasScalEx_64(void *handle, long long n, const void *alpha, int alphaType, void *x, int xType, long long incx, int executionType)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uint64_t)alphaType, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uint64_t)executionType };
 
-	return blas_call(handle, &blas_functions[396], words);
+	return blas_call(handle, &blas_functions[416], words);
 }
 
 BLAS_API int cublasDtpttr(void *handle, int uplo, int n, void *AP, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)AP, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[397], words);
+	return blas_call(handle, &blas_functions[417], words);
 }
 
 BLAS_API int cublasSgbmv_v2(void *handle, int trans, int m, int n, int kl, int ku, const void *alpha, void *A, int lda, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)kl, (uint64_t)ku, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[398], words);
+	return blas_call(handle, &blas_functions[418], words);
+}
+
+BLAS_API int cublasTSSgemvBatched(void *handle, int trans, int m, int n, const void *alpha, void *Aarray, int lda, void *xarray, int incx, const void *beta, void *yarray, int incy, int batchCount)
+{
+	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)xarray, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)yarray, (uint64_t)incy, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[419], words);
 }
 
 BLAS_API int cublasDswap_v2(void *handle, int n, void *x, int incx, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[399], words);
+	return blas_call(handle, &blas_functions[420], words);
 }
 
 BLAS_API int cublasSspmv_v2(void *handle, int uplo, int n, const void *alpha, void *AP, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[400], words);
+	return blas_call(handle, &blas_functions[421], words);
 }
 
 BLAS_API int cublasCsymm_v2(void *handle, int side, int uplo, int m, int n, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[401], words);
+	return blas_call(handle, &blas_functions[422], words);
 }
 
 BLAS_API int cublasZsyr2k_v2_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[402], words);
+	return blas_call(handle, &blas_functions[423], words);
 }
 
 BLAS_API int cublasSgemm_v2(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[403], words);
+	return blas_call(handle, &blas_functions[424], words);
 }
 
 BLAS_API int cublasDgetrfBatched(void *handle, int n, void *A, int lda, void *P, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)P, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[404], words);
+	return blas_call(handle, &blas_functions[425], words);
 }
 
 BLAS_API int cublasZgelsBatched(void *handle, int trans, int m, int n, int nrhs, void *Aarray, int lda, void *Carray, int ldc, void *info, void *devInfoArray, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Carray, (uint64_t)ldc, (uintptr_t)info, (uintptr_t)devInfoArray, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[405], words);
+	return blas_call(handle, &blas_functions[426], words);
 }
 
 BLAS_API int cublasZdgmm_64(void *handle, int mode, long long m, long long n, void *A, long long lda, void *x, long long incx, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)mode, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[406], words);
+	return blas_call(handle, &blas_functions[427], words);
+}
+
+BLAS_API int cublasHSHgemvBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *Aarray, long long lda, void *xarray, long long incx, const void *beta, void *yarray, long long incy, long long batchCount)
+{
+	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)xarray, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)yarray, (uint64_t)incy, (uint64_t)batchCount };
+
+	return blas_call(handle, &blas_functions[428], words);
 }
 
 BLAS_API int cublasStpmv_v2(void *handle, int uplo, int trans, int diag, int n, void *AP, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[407], words);
+	return blas_call(handle, &blas_functions[429], words);
 }
 
 BLAS_API int cublasCdotu_v2(void *handle, int n, void *x, int incx, void *y, int incy, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[408], words);
+	return blas_call(handle, &blas_functions[430], words);
 }
 
 BLAS_API int cublasZtrsmBatched_64(void *handle, int side, int uplo, int trans, int diag, long long m, long long n, const void *alpha, void *A, long long lda, void *B, long long ldb, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[409], words);
+	return blas_call(handle, &blas_functions[431], words);
 }
 
 BLAS_API int cublasZtrmv_v2_64(void *handle, int uplo, int trans, int diag, long long n, void *A, long long lda, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[410], words);
+	return blas_call(handle, &blas_functions[432], words);
 }
 
 BLAS_API int cublasDaxpy_v2(void *handle, int n, const void *alpha, void *x, int incx, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[411], words);
+	return blas_call(handle, &blas_functions[433], words);
 }
 
 BLAS_API int cublasZtpmv_v2_64(void *handle, int uplo, int trans, int diag, long long n, void *AP, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[412], words);
+	return blas_call(handle, &blas_functions[434], words);
 }
 
 BLAS_API int cublasZher_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[413], words);
+	return blas_call(handle, &blas_functions[435], words);
 }
 
 BLAS_API int cublasCgemm3m(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[414], words);
+	return blas_call(handle, &blas_functions[436], words);
 }
 
 BLAS_API int cublasCsymv_v2(void *handle, int uplo, int n, const void *alpha, void *A, int lda, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[415], words);
+	return blas_call(handle, &blas_functions[437], words);
 }
 
 BLAS_API int cublasSsyr2k_v2_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[416], words);
+	return blas_call(handle, &blas_functions[438], words);
 }
 
 BLAS_API int cublasZher2k_v2(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[417], words);
+	return blas_call(handle, &blas_functions[439], words);
 }
 
 BLAS_API int cublasZherkx_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[418], words);
+	return blas_call(handle, &blas_functions[440], words);
 }
 
 BLAS_API int cublasCherk_v2(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int lda, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[419], words);
+	return blas_call(handle, &blas_functions[441], words);
 }
 
 BLAS_API int cublasCrot_v2(void *handle, int n, void *x, int incx, void *y, int incy, const void *c, const void *s)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)c, (uintptr_t)s };
 
-	return blas_call(handle, &blas_functions[420], words);
+	return blas_call(handle, &blas_functions[442], words);
 }
 
 BLAS_API int cublasSgemmEx(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int Atype, int lda, void *B, int Btype, int ldb, const void *beta, void *C, int Ctype, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)Atype, (uint64_t)lda, (uintptr_t)B, (uint64_t)Btype, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)Ctype, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[421], words);
+	return blas_call(handle, &blas_functions[443], words);
 }
 
 BLAS_API int cublasDrotm_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy, const void *param)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)param };
 
-	return blas_call(handle, &blas_functions[422], words);
+	return blas_call(handle, &blas_functions[444], words);
 }
 
 BLAS_API int cublasDtbsv_v2(void *handle, int uplo, int trans, int diag, int n, int k, void *A, int lda, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[423], words);
+	return blas_call(handle, &blas_functions[445], words);
 }
 
 BLAS_API int cublasCgemm3mStridedBatched_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, long long lda, long long strideA, void *B, long long ldb, long long strideB, const void *beta, void *C, long long ldc, long long strideC, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)B, (uint64_t)ldb, (uint64_t)strideB, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc, (uint64_t)strideC, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[424], words);
+	return blas_call(handle, &blas_functions[446], words);
 }
 
 BLAS_API int cublasSgbmv_v2_64(void *handle, int trans, long long m, long long n, long long kl, long long ku, const void *alpha, void *A, long long lda, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)kl, (uint64_t)ku, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[425], words);
+	return blas_call(handle, &blas_functions[447], words);
 }
 
 BLAS_API int cublasSsyr_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *A, int lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[426], words);
+	return blas_call(handle, &blas_functions[448], words);
 }
 
 BLAS_API int cublasZhpr2_v2(void *handle, int uplo, int n, const void *alpha, void *x, int incx, void *y, int incy, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[427], words);
+	return blas_call(handle, &blas_functions[449], words);
 }
 
 BLAS_API int cublasCsyrkEx_64(void *handle, int uplo, int trans, long long n, long long k, const void *alpha, void *A, int Atype, long long lda, const void *beta, void *C, int Ctype, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)Atype, (uint64_t)lda, (uintptr_t)beta, (uintptr_t)C, (uint64_t)Ctype, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[428], words);
+	return blas_call(handle, &blas_functions[450], words);
 }
 
 BLAS_API int cublasCtbmv_v2_64(void *handle, int uplo, int trans, int diag, long long n, long long k, void *A, long long lda, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[429], words);
+	return blas_call(handle, &blas_functions[451], words);
 }
 
 BLAS_API int cublasSgemvBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *Aarray, long long lda, void *xarray, long long incx, const void *beta, void *yarray, long long incy, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)xarray, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)yarray, (uint64_t)incy, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[430], words);
+	return blas_call(handle, &blas_functions[452], words);
 }
 
 BLAS_API int cublasCdgmm(void *handle, int mode, int m, int n, void *A, int lda, void *x, int incx, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)mode, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[431], words);
+	return blas_call(handle, &blas_functions[453], words);
 }
 
 BLAS_API int cublasDtbmv_v2_64(void *handle, int uplo, int trans, int diag, long long n, long long k, void *A, long long lda, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[432], words);
+	return blas_call(handle, &blas_functions[454], words);
 }
 
 BLAS_API int cublasZgemm_v2_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[433], words);
+	return blas_call(handle, &blas_functions[455], words);
 }
 
 BLAS_API int cublasAxpyEx_64(void *handle, long long n, const void *alpha, int alphaType, void *x, int xType, long long incx, void *y, int yType, long long incy, int executiontype)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uint64_t)alphaType, (uintptr_t)x, (uint64_t)xType, (uint64_t)incx, (uintptr_t)y, (uint64_t)yType, (uint64_t)incy, (uint64_t)executiontype };
 
-	return blas_call(handle, &blas_functions[434], words);
+	return blas_call(handle, &blas_functions[456], words);
 }
 
 BLAS_API int cublasSsymm_v2(void *handle, int side, int uplo, int m, int n, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[435], words);
+	return blas_call(handle, &blas_functions[457], words);
 }
 
 BLAS_API int cublasCdgmm_64(void *handle, int mode, long long m, long long n, void *A, long long lda, void *x, long long incx, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)mode, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[436], words);
+	return blas_call(handle, &blas_functions[458], words);
 }
 
 BLAS_API int cublasChpmv_v2(void *handle, int uplo, int n, const void *alpha, void *AP, void *x, int incx, const void *beta, void *y, int incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[437], words);
+	return blas_call(handle, &blas_functions[459], words);
 }
 
 BLAS_API int cublasDtrttp(void *handle, int uplo, int n, void *A, int lda, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[438], words);
+	return blas_call(handle, &blas_functions[460], words);
 }
 
 BLAS_API int cublasSscal_v2_64(void *handle, long long n, const void *alpha, void *x, long long incx)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[439], words);
+	return blas_call(handle, &blas_functions[461], words);
 }
 
 BLAS_API int cublasStpsv_v2(void *handle, int uplo, int trans, int diag, int n, void *AP, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)AP, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[440], words);
+	return blas_call(handle, &blas_functions[462], words);
 }
 
 BLAS_API int cublasScnrm2_v2_64(void *handle, long long n, void *x, long long incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[441], words);
+	return blas_call(handle, &blas_functions[463], words);
 }
 
 BLAS_API int cublasDgemm_v2_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[442], words);
+	return blas_call(handle, &blas_functions[464], words);
 }
 
 BLAS_API int cublasCgemvBatched_64(void *handle, int trans, long long m, long long n, const void *alpha, void *Aarray, long long lda, void *xarray, long long incx, const void *beta, void *yarray, long long incy, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)xarray, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)yarray, (uint64_t)incy, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[443], words);
+	return blas_call(handle, &blas_functions[465], words);
 }
 
 BLAS_API int cublasGemmEx_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, int Atype, long long lda, void *B, int Btype, long long ldb, const void *beta, void *C, int Ctype, long long ldc, int computeType, int algo)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)Atype, (uint64_t)lda, (uintptr_t)B, (uint64_t)Btype, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)Ctype, (uint64_t)ldc, (uint64_t)computeType, (uint64_t)algo };
 
-	return blas_call(handle, &blas_functions[444], words);
+	return blas_call(handle, &blas_functions[466], words);
 }
 
 BLAS_API int cublasIsamin_v2(void *handle, int n, void *x, int incx, void *result)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)result };
 
-	return blas_call(handle, &blas_functions[445], words);
+	return blas_call(handle, &blas_functions[467], words);
 }
 
 BLAS_API int cublasSgemvStridedBatched(void *handle, int trans, int m, int n, const void *alpha, void *A, int lda, long long strideA, void *x, int incx, long long stridex, const void *beta, void *y, int incy, long long stridey, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)x, (uint64_t)incx, (uint64_t)stridex, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy, (uint64_t)stridey, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[446], words);
+	return blas_call(handle, &blas_functions[468], words);
 }
 
 BLAS_API int cublasZtrttp(void *handle, int uplo, int n, void *A, int lda, void *AP)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)AP };
 
-	return blas_call(handle, &blas_functions[447], words);
+	return blas_call(handle, &blas_functions[469], words);
 }
 
 BLAS_API int cublasZtrsv_v2(void *handle, int uplo, int trans, int diag, int n, void *A, int lda, void *x, int incx)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)diag, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx };
 
-	return blas_call(handle, &blas_functions[448], words);
+	return blas_call(handle, &blas_functions[470], words);
 }
 
 BLAS_API int cublasChemv_v2_64(void *handle, int uplo, long long n, const void *alpha, void *A, long long lda, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[449], words);
+	return blas_call(handle, &blas_functions[471], words);
 }
 
 BLAS_API int cublasZsyr2_v2_64(void *handle, int uplo, long long n, const void *alpha, void *x, long long incx, void *y, long long incy, void *A, long long lda)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[450], words);
+	return blas_call(handle, &blas_functions[472], words);
 }
 
 BLAS_API int cublasCsrot_v2(void *handle, int n, void *x, int incx, void *y, int incy, const void *c, const void *s)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)c, (uintptr_t)s };
 
-	return blas_call(handle, &blas_functions[451], words);
+	return blas_call(handle, &blas_functions[473], words);
 }
 
 BLAS_API int cublasZgerc_v2_64(void *handle, long long m, long long n, const void *alpha, void *x, long long incx, void *y, long long incy, void *A, long long lda)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy, (uintptr_t)A, (uint64_t)lda };
 
-	return blas_call(handle, &blas_functions[452], words);
+	return blas_call(handle, &blas_functions[474], words);
 }
 
 BLAS_API int cublasChemm_v2_64(void *handle, int side, int uplo, long long m, long long n, const void *alpha, void *A, long long lda, void *B, long long ldb, const void *beta, void *C, long long ldc)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[453], words);
+	return blas_call(handle, &blas_functions[475], words);
 }
 
 BLAS_API int cublasDgemvStridedBatched(void *handle, int trans, int m, int n, const void *alpha, void *A, int lda, long long strideA, void *x, int incx, long long stridex, const void *beta, void *y, int incy, long long stridey, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)x, (uint64_t)incx, (uint64_t)stridex, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy, (uint64_t)stridey, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[454], words);
+	return blas_call(handle, &blas_functions[476], words);
 }
 
 BLAS_API int cublasCgemmEx(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int Atype, int lda, void *B, int Btype, int ldb, const void *beta, void *C, int Ctype, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)Atype, (uint64_t)lda, (uintptr_t)B, (uint64_t)Btype, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)Ctype, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[455], words);
+	return blas_call(handle, &blas_functions[477], words);
 }
 
 BLAS_API int cublasDgemv_v2_64(void *handle, int trans, long long m, long long n, const void *alpha, void *A, long long lda, void *x, long long incx, const void *beta, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)x, (uint64_t)incx, (uintptr_t)beta, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[456], words);
+	return blas_call(handle, &blas_functions[478], words);
 }
 
 BLAS_API int cublasCgemmStridedBatched_64(void *handle, int transa, int transb, long long m, long long n, long long k, const void *alpha, void *A, long long lda, long long strideA, void *B, long long ldb, long long strideB, const void *beta, void *C, long long ldc, long long strideC, long long batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)B, (uint64_t)ldb, (uint64_t)strideB, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc, (uint64_t)strideC, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[457], words);
+	return blas_call(handle, &blas_functions[479], words);
 }
 
 BLAS_API int cublasZgemmStridedBatched(void *handle, int transa, int transb, int m, int n, int k, const void *alpha, void *A, int lda, long long strideA, void *B, int ldb, long long strideB, const void *beta, void *C, int ldc, long long strideC, int batchCount)
 {
 	const uint64_t words[] = { (uint64_t)transa, (uint64_t)transb, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uint64_t)strideA, (uintptr_t)B, (uint64_t)ldb, (uint64_t)strideB, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc, (uint64_t)strideC, (uint64_t)batchCount };
 
-	return blas_call(handle, &blas_functions[458], words);
+	return blas_call(handle, &blas_functions[480], words);
 }
 
 BLAS_API int cublasDsyrkx(void *handle, int uplo, int trans, int n, int k, const void *alpha, void *A, int lda, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)trans, (uint64_t)n, (uint64_t)k, (uintptr_t)alpha, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return blas_call(handle, &blas_functions[459], words);
+	return blas_call(handle, &blas_functions[481], words);
 }
 
 BLAS_API int cublasCgeqrfBatched(void *handle, int m, int n, void *Aarray, int lda, void *TauArray, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)TauArray, (uintptr_t)info, (uint64_t)batchSize };
 
-	return blas_call(handle, &blas_functions[460], words);
+	return blas_call(handle, &blas_functions[482], words);
 }
 
 BLAS_API int cublasSswap_v2_64(void *handle, long long n, void *x, long long incx, void *y, long long incy)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)x, (uint64_t)incx, (uintptr_t)y, (uint64_t)incy };
 
-	return blas_call(handle, &blas_functions[461], words);
+	return blas_call(handle, &blas_functions[483], words);
 }
