@@ -14,6 +14,7 @@ debian_packages=(
 	gcc g++ make cmake libc6-dev python3-venv python3-dev pkg-config libvirt-dev libzstd-dev liblz4-dev
 	qemu-system-x86 libvirt-daemon-system libvirt-clients busybox-static kmod cpio xz-utils zstd
 	fuse3 procps util-linux udev pciutils
+	libopenblas0-serial
 )
 # what tests and benchmarks need beyond that
 debian_packages_tests=(shellcheck mdevctl curl e2fsprogs systemd zsh fish git debootstrap xorriso)
