@@ -258,4 +258,4 @@ def letter_of(name: str) -> int:
     """The element type by a function's name."""
     if match := re.match(r"I([sdcz])am|(?:S(c)|D(z))(?:nrm2|asum)", name):
         return LETTERS[(match[1] or match[2] or match[3]).upper()]
-    return LETTERS[name[0]]
+    return LETTERS.get(name[0], R32)

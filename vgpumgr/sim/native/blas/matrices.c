@@ -20,6 +20,26 @@ void run_trmm(const struct call *c)
 	trmm(&"LR"[a->side], &"LU"[a->uplo], &"NTC"[a->trans], &"NU"[a->diag], &m, &n, a->alpha, a->A, &lda, a->C, &ldc);
 }
 
+/* BLAS has this for real matrices only. */
+void run_syr2(const struct call *c)
+{
+	const struct args_csyr2 *a = (const void *)c->args;
+	int type = c->function->element;
+	double complex alpha = bl_load(a->alpha, type, 0);
+	int64_t x = a->incx < 0 ? (1 - a->n) * a->incx : 0, y = a->incy < 0 ? (1 - a->n) * a->incy : 0;
+
+	for (int64_t j = 0; j < a->n; j++) {
+		int64_t from = a->uplo == BL_FILL_UPPER ? 0 : j, to = a->uplo == BL_FILL_UPPER ? j + 1 : a->n;
+
+		for (int64_t i = from; i < to; i++) {
+			double complex sum = bl_load(a->x, type, x + i * a->incx) * bl_load(a->y, type, y + j * a->incy) +
+					     bl_load(a->y, type, y + i * a->incy) * bl_load(a->x, type, x + j * a->incx);
+
+			bl_store(a->A, type, j * a->lda + i, bl_load(a->A, type, j * a->lda + i) + alpha * sum);
+		}
+	}
+}
+
 /* Element (i, j) of op(A). */
 static double complex turned(const void *data, int type, int64_t ld, int64_t op, int64_t i, int64_t j)
 {

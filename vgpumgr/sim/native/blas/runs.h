@@ -43,6 +43,7 @@ void run_cherkx(const struct call *c);
 void run_zherkx(const struct call *c);
 
 /* matrices.c */
+void run_syr2(const struct call *c);
 void run_trmm(const struct call *c);
 void run_geam(const struct call *c);
 void run_dgmm(const struct call *c);
