@@ -326,7 +326,7 @@ def test_a_share_is_attached_shown_and_changed(cli: Cli) -> None:
     assert cli.err.splitlines() == [
         "error:   cannot limit the device memory to 1 GiB",
         "why:     its programs use 5 GiB of it now",
-        "try:     --memory 5GiB or more; or end programs in it, then repeat        (VG229, exit 6)",
+        "try:     --memory 5GiB or more; or --at-exit, which waits for its programs' end        (VG229, exit 6)",
     ]
 
 

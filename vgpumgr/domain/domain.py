@@ -163,6 +163,8 @@ class AttachmentNote(Element):
     #: of a share: percent of the GPU's time, and what that means
     compute: Annotated[int | None, At("@compute", NUMBER)] = None
     compute_policy: Annotated[str | None, At("@computepolicy")] = None
+    #: of a share: the memory that it is to have once its programs use no more than that
+    memory_at_exit: Annotated[int | None, At("@memoryatexit", NUMBER)] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from vgpumgr.model.identity import GpuUuid
     from vgpumgr.model.request import AttachRequest, ShareRequest
     from vgpumgr.planning.snapshot import Snapshot
+    from vgpumgr.virtio.channel import ChannelStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +342,14 @@ def would_take(there: Sequence[_Candidate], wanted: ShareRequest) -> bool:
     return any(
         one.use.policy is not None and one.size(wanted).fits_in(one.use.free) for one in there
     )
+
+
+def find_due_shrink(record: AttachmentRecord, status: ChannelStatus) -> int | None:
+    """The memory that a share is to have at its programs' end, if they use no more than that now."""
+    wanted = record.share_part.memory_at_exit if record.share_part else None
+    if wanted is None or not status.worker_ready or (status.memory_used or 0) > wanted:
+        return None
+    return wanted
 
 
 def check_change(record: AttachmentRecord, wanted: Share, snapshot: Snapshot) -> None:

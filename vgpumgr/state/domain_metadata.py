@@ -58,6 +58,7 @@ def describe_record(record: AttachmentRecord) -> AttachmentNote:
         unconfined=True if record.channel and record.channel.allow_unconfined else None,
         compute=record.share_part.share.compute if record.share_part else None,
         compute_policy=str(record.share_part.policy) if record.share_part else None,
+        memory_at_exit=record.share_part.memory_at_exit if record.share_part else None,
     )
 
 
@@ -149,7 +150,7 @@ def _rebuild_share(note: AttachmentNote) -> SharePart | None:
     if note.compute is None:
         return None
     share = make_share(_given(note.memory_bytes), note.compute)
-    return SharePart(share, ComputePolicy(note.compute_policy or ""))
+    return SharePart(share, ComputePolicy(note.compute_policy or ""), note.memory_at_exit)
 
 
 def _rebuild_channel(note: AttachmentNote) -> ChannelPart | None:

@@ -192,6 +192,11 @@ class ChannelStatus:
         """Whether the guest's agent has spoken, over whichever transport."""
         return self.hello_ring or self.hello_serial
 
+    @property
+    def memory_used(self) -> int | None:
+        """Device memory that its programs use; None: it is not counted."""
+        return next((use.used for use in self.limits if use.key.name == "device-memory"), None)
+
 
 class Channels(Protocol):
     """The channels of one machine. Methods may raise ChannelStartError and OSError's kin as
