@@ -225,7 +225,7 @@ class SavedChannels(FakeChannels):
         self.world.save()
         self.world.point("after stop")
 
-    def set_share(self, channel_id: str, memory_bytes: int, compute: int) -> None:
+    def set_share(self, channel_id: str, memory_bytes: int, compute: float) -> None:
         self.world.point("before set_share")
         super().set_share(channel_id, memory_bytes, compute)
         self.world.save()

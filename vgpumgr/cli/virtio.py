@@ -55,8 +55,8 @@ def _read_size(text: str) -> int:
         raise BadParameter(str(error)) from None
 
 
-def _read_percent(text: str) -> int:
-    return int(number(int)(text.removesuffix("%")))
+def _read_percent(text: str) -> float:
+    return number(float)(text.removesuffix("%"))
 
 
 COLUMNS = (
@@ -188,7 +188,7 @@ def set_share(
         Option("--memory", metavar="SIZE", parser=_read_size, help="Memory of the GPU, as 6GiB."),
     ] = None,
     compute: Annotated[
-        int | None,
+        float | None,
         Option("--compute", metavar="PERCENT", parser=_read_percent, help="Of the GPU's time."),
     ] = None,
     at_exit: Annotated[

@@ -18,7 +18,7 @@ from vgpumgr.errors import (
 from vgpumgr.model.choices import AGENT_HINT, AWAITED
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.limits import parse_limits
-from vgpumgr.model.shares import Share
+from vgpumgr.model.shares import Share, format_percent
 from vgpumgr.model.text import format_exact, format_size
 from vgpumgr.state.domain_metadata import describe_record, save_note
 from vgpumgr.virtio.channel import RING_BYTES, Channels, ChannelSpec, ChannelStatus
@@ -48,7 +48,7 @@ class StartChannel(Step):
     #: those that are not the default, as ``--limit`` takes them; the record has them all
     limits: tuple[str, ...] = ()
     #: of a share: percent of the GPU's time, and what that means (a ``ComputePolicy``)
-    compute: int | None = None
+    compute: float | None = None
     compute_policy: str | None = None
     kind: ClassVar[str] = "channel.start"
 
@@ -73,7 +73,11 @@ class StartChannel(Step):
         ways = [f"ring of {format_size(self.memory_bytes)}"] if self.ring else []
         ways += ["virtio-serial"] if self.serial else []
         ways += [f"at most {', '.join(self.limits)}"] if self.limits else []
-        ways += [f"{self.compute}% of the time, {self.compute_policy}"] if self.compute else []
+        ways += (
+            [f"{format_percent(self.compute)} of the time, {self.compute_policy}"]
+            if self.compute
+            else []
+        )
         return f"start the worker ({', '.join(ways)})"
 
     def do(self, context: OperationContext) -> None:
@@ -250,9 +254,9 @@ class SetShare(Step):
 
     id: str
     memory: int
-    compute: int
+    compute: float
     before_memory: int = field(metadata=PRIVATE)
-    before_compute: int = field(metadata=PRIVATE)
+    before_compute: float = field(metadata=PRIVATE)
     #: None: of a run, which has no VM
     vm_uuid: str | None = field(default=None, metadata=PRIVATE)
     #: memory that it is to have once its programs use no more than that; None: nothing waits

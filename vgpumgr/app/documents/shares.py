@@ -8,7 +8,7 @@ from typing import Literal
 from vgpumgr.app.documents.base import SCHEMA, Document, Field, VgpuPlanDocument
 from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.shares import MIN_BYTES
+from vgpumgr.model.shares import MIN_BYTES, MIN_COMPUTE
 from vgpumgr.model.text import format_exact, format_size
 from vgpumgr.model.vgpu import VgpuHost
 from vgpumgr.planning.shares import find_obstacle, measure_shares
@@ -23,7 +23,7 @@ class ShareHolderDocument(Document):
     name: str = Field(description="the VM's or the run's")
     attachment: str
     memory_bytes: int
-    compute: int = Field(description="percent of the GPU's time")
+    compute: float = Field(description="percent of the GPU's time")
     memory_at_exit_bytes: int | None = Field(
         description="the memory that it has once its programs use no more than that; null: nothing waits"
     )
@@ -37,7 +37,7 @@ class GpuSharesDocument(Document):
         description="what the GPU has for shares: its memory less what driver and firmware keep"
     )
     memory_free_bytes: int = Field(description="of that, what no share has")
-    compute_free: int = Field(description="percent of the GPU's time that no share has")
+    compute_free: float = Field(description="percent of the GPU's time that no share has")
     why_not: str | None = Field(description="why it takes no share; null: it takes some")
     holders: list[ShareHolderDocument] = Field(description="whose they are")
 
@@ -46,10 +46,10 @@ def describe_shares(snapshot: Snapshot, gpu: Gpu, drained: str | None) -> GpuSha
     """The document of one GPU's shares."""
     use = measure_shares(gpu, snapshot.records)
     why = drained or find_obstacle(gpu, snapshot)
-    if why is None and (use.free.memory < MIN_BYTES or use.free.compute < 1):
+    if why is None and (use.free.memory < MIN_BYTES or use.free.compute < MIN_COMPUTE):
         why = (
             "its shares have all of its memory"
-            if use.free.compute
+            if use.free.compute >= MIN_COMPUTE
             else "its shares have all of its time"
         )
     return GpuSharesDocument(
@@ -82,7 +82,7 @@ class ShareDocument(Document):
     """What an attachment has of a GPU that others have shares of, too."""
 
     memory_bytes: int = Field(description="the most that its programs hold together")
-    compute: int = Field(description="percent of the GPU's time")
+    compute: float = Field(description="percent of the GPU's time")
     memory_at_exit_bytes: int | None = Field(
         description="the memory that it has once its programs use no more than that; null: nothing waits"
     )

@@ -47,7 +47,7 @@ _HOW = "vgpumgr virtio set VM --memory 6GiB --compute 40"
 class _Asked:
     selector: str
     memory: int | None
-    compute: int | None
+    compute: float | None
     at_exit: bool = False
 
 
@@ -56,7 +56,7 @@ def set_share(
     *,
     vm: str,
     memory_bytes: int | None = None,
-    compute: int | None = None,
+    compute: float | None = None,
     at_exit: bool = False,
     dry_run: bool = False,
 ) -> ShareChangeDocument:
@@ -204,9 +204,7 @@ def _find(parts: Parts, snapshot: Snapshot, selector: str) -> AttachmentRecord:
         raise SeveralAttachmentsError(
             f'"{selector}" has {len(records)} shares that could be meant',
             held_by=[f"attachment {r.id} ({r.profile})" for r in records],
-            hint=f"vgpumgr virtio set {records[-1].id} --compute {records[-1].share_part.share.compute}"
-            if records[-1].share_part
-            else None,
+            hint=f"vgpumgr virtio set {records[-1].id} --compute 40",
         )
     if records[0].state is not AttachmentState.ATTACHED:
         raise ChannelRestartError(
