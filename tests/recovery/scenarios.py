@@ -111,6 +111,20 @@ def change(memory_bytes: int, compute: int, vm: str = "vm01") -> Act:
     return lambda world: set_share(world.parts, vm=vm, memory_bytes=memory_bytes, compute=compute)
 
 
+def change_at_exit(memory_bytes: int, vm: str = "vm01") -> Act:
+    return lambda world: set_share(world.parts, vm=vm, memory_bytes=memory_bytes, at_exit=True)
+
+
+def use_memory(memory_bytes: int) -> Act:
+    """The programs of every VM use so much of their shares."""
+
+    def act(world: World) -> None:
+        world.channels.used = dict.fromkeys(world.channels.running, memory_bytes)
+        world.save()
+
+    return act
+
+
 def connect_qemu(world: World) -> None:
     """A QEMU has the rings of all channels."""
     running = world.channels.running
@@ -293,6 +307,39 @@ SCENARIOS = (
         attach(profile=SHARE),
         mig=False,
         fails=True,
+    ),
+    Scenario(
+        "shrink a share at its programs' end",
+        change_at_exit(4 << 30),
+        both(attach(profile=SHARE), use_memory(5 << 30)),
+        mig=False,
+    ),
+    Scenario(
+        "give up shrinking a share",
+        change(8 << 30, 30),
+        both(attach(profile=SHARE), use_memory(5 << 30), change_at_exit(4 << 30)),
+        mig=False,
+    ),
+    Scenario(
+        "recover shrinks a share whose programs have ended",
+        recover(),
+        both(
+            attach(profile=SHARE), use_memory(5 << 30), change_at_exit(4 << 30), use_memory(1 << 30)
+        ),
+        mig=False,
+    ),
+    Scenario(
+        "change a share, which shrinks another first",
+        change(16 << 30, 20, "vm02"),
+        both(
+            attach(profile=SHARE),
+            use_memory(5 << 30),
+            change_at_exit(4 << 30),
+            attach("vm02", profile=SHARE),
+            use_memory(1 << 30),
+        ),
+        mig=False,
+        is_several=True,
     ),
     Scenario("attach takes an instance", take),
     Scenario("attach takes an instance live", take, say_hello, running=True),

@@ -154,7 +154,7 @@ def test_memory_is_kept_to_the_byte_by_each_share(host: Host) -> None:
     share = two.read()["share"]
     gpu = host.read("gpu", "show", "1")["gpu"]["shares"]
     assert share["memory_bytes"] == gpu["memory_total_bytes"] // 8 // MIB * MIB
-    assert share["compute"] == 12
+    assert share["compute"] == 12.5
     one.end()
     two.end()
 
@@ -187,6 +187,33 @@ def test_set_changes_memory_and_time_of_programs_that_run(host: Host) -> None:
     assert limit["limit"] == 2 * GIB
     assert one.read()["share"]["compute"] == 40
     one.process.kill()
+
+
+def test_memory_in_use_is_shrunk_at_its_programs_end(host: Host) -> None:
+    one = Tenant(host, "one", "--profile", "share:4GiB,30%", "--gpu", "0")
+    assert one.say(f"alloc {3 * GIB}") == [0]
+    done = host.call("virtio", "set", "one", "--memory", "2GiB", "--compute", "40", "--at-exit")
+    assert "changed the share of one to share:4GiB,40%, and to 2GiB at its programs' end" in (
+        done.stdout
+    )
+    assert "no daemon runs here: vgpumgr recover" in done.stdout
+    assert one.read()["share"]["memory_at_exit_bytes"] == 2 * GIB
+    assert "2GiB, once its programs use no more" in host.call("virtio", "show", "one").stdout
+    assert "40% burst" in (listed := host.call("virtio", "list").stdout)
+    assert "2GiB at exit" in listed
+    assert "share:4GiB,40%, 2GiB at exit" in host.call("gpu", "show", "0").stdout
+    assert "its share shrinks to 2GiB" in host.call("status", code=None).stdout
+    assert "shrank" not in host.call("recover").stdout
+    assert one.say("free") == [0]
+    assert "shrink-due" in host.call("status", "-o", "json", code=None).stdout
+    assert "shrank its share to share:2GiB,40%" in host.call("recover").stdout
+    assert one.say(f"alloc {3 * GIB}") == [OUT_OF_MEMORY]
+    channel = one.read()
+    assert (channel["profile"], channel["share"]["memory_at_exit_bytes"]) == (
+        "share:2GiB,40%",
+        None,
+    )
+    one.end()
 
 
 def test_policies_have_gpus_of_their_own_and_an_empty_gpu_takes_either(host: Host) -> None:

@@ -32,7 +32,7 @@ class FakeChannels:
         self.specs: dict[str, ChannelSpec] = {}
         self.next_memory: dict[str, int] = {}
         #: memory and percent of time that channels of shares keep to, and memory that is used of them
-        self.shares: dict[str, tuple[int, int]] = {}
+        self.shares: dict[str, tuple[int, float]] = {}
         self.used: dict[str, int] = {}
         self.share_more: dict[str, Any] = {}
         #: whether the command is killed when it has changed a share
@@ -106,7 +106,7 @@ class FakeChannels:
         assert spec.compute is not None
         self.share_more.pop("kept", None)
 
-    def set_share(self, channel_id: str, memory_bytes: int, compute: int) -> None:
+    def set_share(self, channel_id: str, memory_bytes: int, compute: float) -> None:
         self._enter("set_share")
         if self.used.get(channel_id, 0) > memory_bytes:
             raise ShareInUseError("more is used")

@@ -58,7 +58,7 @@ class FakeChannel:
         self, what: int, compute: int = 0, *, fixed: bool = False, fds: tuple[int, ...] = ()
     ) -> None:
         """A message, with descriptors."""
-        data = MESSAGE.pack(what, compute, fixed, b"channel")
+        data = MESSAGE.pack(what, compute * 10_000, fixed, b"channel")
         socket.send_fds(self.socket, [data], list(fds))
 
     def ask(self, what: int, compute: int = 0, *, fixed: bool = False) -> tuple[int, str]:

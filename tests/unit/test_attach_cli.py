@@ -303,18 +303,18 @@ def test_quiet_prints_no_plan(cli: Cli) -> None:
 
 def test_a_share_is_attached_shown_and_changed(cli: Cli) -> None:
     text = cli.run("attach", "vm01", "--equal", "8", "--compute-policy", "fixed")
-    assert text.startswith("attached share:10GiB,12% on GPU 0 to vm01")
+    assert text.startswith("attached share:10GiB,12.5% on GPU 0 to vm01")
     assert cli.calls[-1][1]["profile"] == "share:1/8"
     shown = cli.run("virtio", "show", "vm01")
-    assert "  share         10 GiB, 12% of the time, fixed\n" in shown
+    assert "  share         10 GiB, 12.5% of the time, fixed\n" in shown
     assert "  time          0.0 s on the GPU, held back 0.0 s, 0 turns\n" in shown
     assert "    device-memory 10GiB, 0 B used" in shown
-    assert "share:10GiB,12%" in cli.run("vm", "show", "vm01")
-    assert re.search(r"12% fixed, 0.0 s used", cli.run("virtio", "list", "-o", "wide"))
+    assert "share:10GiB,12.5%" in cli.run("vm", "show", "vm01")
+    assert re.search(r"12.5% fixed, 0.0 s used", cli.run("virtio", "list", "-o", "wide"))
     dry = cli.run("virtio", "set", "vm01", "--memory", "6GiB", "--dry-run")
     assert dry.splitlines()[:2] == [
-        "would change the share of vm01 to share:6GiB,12%:",
-        "  ~ change share:10GiB,12% to share:6GiB,12%",
+        "would change the share of vm01 to share:6GiB,12.5%:",
+        "  ~ change share:10GiB,12.5% to share:6GiB,12.5%",
     ]
     line = "changed the share of vm01 to share:6GiB,40%\n"
     assert cli.run("-q", "virtio", "set", "vm01", "--memory", "6GiB", "--compute", "40%") == line
@@ -326,7 +326,7 @@ def test_a_share_is_attached_shown_and_changed(cli: Cli) -> None:
     assert cli.err.splitlines() == [
         "error:   cannot limit the device memory to 1 GiB",
         "why:     its programs use 5 GiB of it now",
-        "try:     --memory 5GiB or more; or end programs in it, then repeat        (VG229, exit 6)",
+        "try:     --memory 5GiB or more; or --at-exit, which waits for its programs' end        (VG229, exit 6)",
     ]
 
 
@@ -335,7 +335,7 @@ def test_a_share_is_attached_shown_and_changed(cli: Cli) -> None:
     [
         (("virtio", "set", "vm01"), "neither --memory nor --compute is given"),
         (("virtio", "set", "vm01", "--memory", "6GB"), "write 6GiB"),
-        (("virtio", "set", "vm01", "--compute", "x"), "'x' is not a whole number"),
+        (("virtio", "set", "vm01", "--compute", "x"), "'x' is not a number"),
         (("virtio", "set", "vm01", "--compute", "0"), "1% to 100% can"),
         (("attach", "vm01", "--equal", "65"), "65 is not from 1 to 64"),
         (("attach", "vm01", "--equal", "2", "--profile", "vf"), "contradict each other"),

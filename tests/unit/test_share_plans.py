@@ -35,6 +35,7 @@ from vgpumgr.model.gpu import GpuMemory
 from vgpumgr.model.pci import Function
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.model.shares import Share
+from vgpumgr.planning.shares import measure_shares
 from vgpumgr.state.domain_metadata import rebuild_records
 
 MIB = 1 << 20
@@ -113,7 +114,7 @@ def test_several_vms_of_one_gpu_and_several_shares_of_a_vm(bench: Bench) -> None
     attach(bench, "share:16GiB,20%", "vm02")
     attach(bench, "share:1/8", "vm02", add=True)
     profiles = sorted(r.profile for r in bench.store.list_attachments())
-    assert profiles == ["share:10GiB,12%", "share:16GiB,20%", "share:8GiB,30%", "share:8GiB,30%"]
+    assert profiles == ["share:10GiB,12.5%", "share:16GiB,20%", "share:8GiB,30%", "share:8GiB,30%"]
 
 
 def test_a_failure_undoes_all_of_it(bench: Bench) -> None:
@@ -334,6 +335,23 @@ def test_set_changes_channel_record_and_metadata(bench: Bench) -> None:
     attach(bench, "share:74GiB,60%", "vm02")
 
 
+def test_parts_of_a_percent_are_kept_exactly(bench: Bench) -> None:
+    attach(bench, "share:8GiB,12.5%")
+    record = get_record(bench)
+    assert record.profile == "share:8GiB,12.5%"
+    assert bench.channels.specs[record.id].compute == 12.5
+    assert rebuild_records(bench.hypervisor.read_vm("vm01")) == (record,)
+    change(bench, compute=33.3333)
+    assert get_record(bench).profile == "share:8GiB,33.3333%"
+    assert bench.channels.shares[record.id] == (8 * GIB, 33.3333)
+    assert rebuild_records(bench.hypervisor.read_vm("vm01")) == (get_record(bench),)
+    attach(bench, "share:8GiB,66.6667%", "vm02")
+    for compute in (12.50001, 0.9999, 100.0001, float("nan")):
+        with pytest.raises(UsageError):
+            change(bench, compute=compute)
+    assert get_record(bench).profile == "share:8GiB,33.3333%"
+
+
 def test_set_one_of_both(bench: Bench) -> None:
     attach(bench, "share:8GiB,30%")
     change(bench, compute=50)
@@ -523,8 +541,11 @@ def test_128_runs_have_4_gib_each_of_sixteen_gpus_of_32_and_nothing_is_left(tmp_
             pid=os.getpid(),
         )  # fmt: skip
     records = bench.store.list_attachments()
-    assert {r.profile for r in records} == {"share:4GiB,12%"}
+    assert {r.profile for r in records} == {"share:4GiB,12.5%"}
     assert {spec.limits.device_memory for spec in bench.channels.specs.values()} == {4 * GIB}
+    for gpu in gpus:
+        free = measure_shares(gpu, records).free
+        assert (free.memory, free.compute) == (0, 0)
     per_gpu = Counter(r.gpu for r in records)
     assert len(per_gpu) == 16
     assert set(per_gpu.values()) == {8}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from hypothesis import example, given, settings
@@ -23,12 +24,18 @@ from vgpumgr.planning.snapshot import Snapshot
 
 MIB = 1 << 20
 SIZES = st.integers(128, 40 * 1024).map(lambda mib: mib * MIB) | st.integers(128 * MIB, 40 * GIB)
-SHARES = st.builds(Share, SIZES, st.integers(1, 100))
+TIMES = st.integers(1, 100) | st.integers(10_000, 1_000_000).map(lambda n: n / 10_000)
+SHARES = st.builds(Share, SIZES, TIMES)
 
 
 def make_card(index: int, memory: int, reserved: int = 0) -> Gpu:
     """A GPU without MIG mode, with so much memory."""
     return replace(make_gpu(index=index, layout=None), memory=GpuMemory(memory, 0, reserved))
+
+
+def exact(share: Share) -> Fraction:
+    """The percentage as it is printed."""
+    return Fraction(str(share).rpartition(",")[2].rstrip("%"))
 
 
 def record(seat: SharePlacement, id_: str) -> AttachmentRecord:
@@ -58,6 +65,9 @@ def choose(snapshot: Snapshot, share: Share | str, **more: object) -> tuple[Shar
         ("SHARE:512MiB, 1 %", Share(512 * MIB, 1)),
         ("share:134217728,100%", Share(128 * MIB, 100)),
         ("share:1.5GiB,10%", Share(1536 * MIB, 10)),
+        ("share:8GiB,12.5%", Share(8 * GIB, 12.5)),
+        ("share:8GiB,1.0001%", Share(8 * GIB, 1.0001)),
+        ("share:8GiB,30.0%", Share(8 * GIB, 30)),
     ],
 )
 def test_reading(text: str, share: Share) -> None:
@@ -68,6 +78,10 @@ def test_reading(text: str, share: Share) -> None:
     ("text", "words"),
     [
         ("share:8GiB,0%", "1% to 100%"),
+        ("share:8GiB,0.9999%", "1% to 100%"),
+        ("share:8GiB,100.0001%", "1% to 100%"),
+        ("share:8GiB,12.50001%", "write it like share:8GiB,30%"),
+        ("share:8GiB,.5%", "write it like share:8GiB,30%"),
         ("share:8GiB,101%", "1% to 100%"),
         ("share:8GiB,99999999%", "write it like share:8GiB,30%"),
         ("share:127MiB,10%", "one CUDA context takes 128 MiB"),
@@ -118,10 +132,10 @@ def test_sixteen_gpus_of_32_gib_are_128_shares_of_4_gib_and_nothing_is_left() ->
     records: list[AttachmentRecord] = []
     for number in range(128):
         (seat,) = choose(Snapshot(gpus=gpus, records=tuple(records)), "8")
-        assert seat.share == Share(4 * GIB, 12)
+        assert seat.share == Share(4 * GIB, 12.5)
         records.append(record(seat, str(number)))
     assert set(Counter(r.gpu for r in records).values()) == {8}
-    assert all(measure_shares(gpu, records).free.memory == 0 for gpu in gpus)
+    assert all(measure_shares(gpu, records).free == Share(0, 0) for gpu in gpus)
     with pytest.raises(NoRoomError):
         choose(Snapshot(gpus=gpus, records=tuple(records)), Share(128 * MIB, 1))
 
@@ -135,6 +149,8 @@ def test_n_equal_shares_fit_and_another_like_them_does_not(
     gpu = make_card(0, memory, reserved)
     share = divide(memory - reserved, parts)
     assert parts * share.memory <= memory - reserved < parts * share.memory + parts * MIB + MIB
+    assert parts * exact(share) <= 100 < parts * (exact(share) + Fraction(1, 10_000))
+    assert (parts * exact(share) == 100) == (1_000_000 % parts == 0)
     if share.memory < 128 * MIB:
         with pytest.raises(NoRoomError, match="takes no such share") as caught:
             choose(Snapshot(gpus=[gpu]), str(parts))
@@ -168,7 +184,7 @@ def test_no_history_gives_away_more_than_there_is(
         snapshot = Snapshot(gpus=gpus, records=tuple(records))
         uses = [measure_shares(gpu, records) for gpu in gpus]
         most = sum(
-            min(use.free.memory // share.memory, use.free.compute // share.compute)
+            min(use.free.memory // share.memory, exact(use.free) // exact(share))
             for use in uses
             if use.policy in (None, policy)
         )
@@ -182,7 +198,7 @@ def test_no_history_gives_away_more_than_there_is(
         for gpu in gpus:
             mine = [r.share_part for r in records if r.gpu == gpu.uuid and r.share_part]
             assert len({part.policy for part in mine}) <= 1
-            assert sum(part.share.compute for part in mine) <= 100
+            assert sum(exact(part.share) for part in mine) <= 100
             total = gpu.memory.total_bytes - gpu.memory.reserved_bytes
             assert sum(part.share.memory for part in mine) <= total
 

@@ -53,6 +53,8 @@ from vgpumgr.model.choices import Backend as BackendName
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.request import AttachRequest, MigRequest, ProfileRequest, ShareRequest
+from vgpumgr.model.shares import format_percent
+from vgpumgr.model.text import format_exact
 from vgpumgr.planning.drift import (
     Drift,
     DriftKind,
@@ -62,6 +64,7 @@ from vgpumgr.planning.drift import (
     has_slice,
     make_drift,
 )
+from vgpumgr.planning.shares import find_due_shrink
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.channel import AwaitHello, ResizeChannel, StartChannel, StopChannel
 from vgpumgr.steps.domain import DetachDevices
@@ -307,8 +310,12 @@ class ForwardBackend(Backend):
             text = f"its worker does not start: {status.problem or 'it ends again and again'}"
             yield make_drift(record, DriftKind.WORKER_DOWN, text, "vgpumgr recover")
         elif status is not None and status.share is not None and not status.share.kept:
-            text = f"the arbiter of its GPU does not run: its {status.share.compute}% of the time is not kept"
+            part = format_percent(status.share.compute)
+            text = f"the arbiter of its GPU does not run: its {part} of the time is not kept"
             yield make_drift(record, DriftKind.ARBITER_GONE, text, "vgpumgr recover")
+        elif status is not None and (memory := find_due_shrink(record, status)) is not None:
+            text = f"its share is to shrink to {format_exact(memory)}, and its programs use no more than that now"
+            yield make_drift(record, DriftKind.SHRINK_DUE, text, "vgpumgr recover")
 
     def has_all(self, record: AttachmentRecord, snapshot: Snapshot) -> bool:
         """See ``Backend``."""

@@ -30,7 +30,7 @@ from vgpumgr.cli.text import (
     name_holder,
 )
 from vgpumgr.model.shares import Share
-from vgpumgr.model.text import format_size, shorten_type
+from vgpumgr.model.text import format_exact, format_size, shorten_type
 
 app = App()
 app.add_typer(layout.app, name="layout", help="Files of slices and vGPUs; also: mig layout.")
@@ -221,7 +221,9 @@ def _render_shares(shares: dict[str, Any] | None) -> Iterator[str]:
     yield f"  shares        {shares['policy']}"
     for one in shares["holders"]:
         share = Share(one["memory_bytes"], one["compute"])
-        yield f"    {one['kind']} {one['name']} (attachment {one['attachment']})  {share}"
+        waits = one.get("memory_at_exit_bytes")  # an older daemon does not say
+        at_exit = "" if waits is None else f", {format_exact(waits)} at exit"
+        yield f"    {one['kind']} {one['name']} (attachment {one['attachment']})  {share}{at_exit}"
 
 
 def _describe_shares_left(shares: dict[str, Any], profiles: list[dict[str, Any]]) -> str:

@@ -11,8 +11,8 @@ from vgpumgr.cli.session import Streams
 from vgpumgr.model.choices import AGENT_HINT, AWAITED, WORKER_NAMES
 from vgpumgr.model.limits import LIMIT_KEYS
 from vgpumgr.model.pci import is_host_driver
-from vgpumgr.model.shares import Share
-from vgpumgr.model.text import format_size, format_time, shorten_type, tell_count
+from vgpumgr.model.shares import Share, format_percent
+from vgpumgr.model.text import format_exact, format_size, format_time, shorten_type, tell_count
 
 _ADDING = {
     "create", "start", "attach", "enable", "record", "note", "define", "adopt"
@@ -244,7 +244,9 @@ def describe_share(channel: dict[str, Any]) -> str:
     if not share:
         return or_absent(None)
     used = "" if share["used_s"] is None else f", {share['used_s']:.1f} s used"
-    return f"{share['compute']}% {share['policy']}{used}"
+    waits = share.get("memory_at_exit_bytes")  # an older daemon does not say
+    at_exit = "" if waits is None else f", {format_exact(waits)} at exit"
+    return f"{format_percent(share['compute'])} {share['policy']}{used}{at_exit}"
 
 
 def render_share(channel: dict[str, Any]) -> Iterator[str]:
@@ -252,8 +254,13 @@ def render_share(channel: dict[str, Any]) -> Iterator[str]:
     share = channel.get("share")
     if not share:
         return
-    memory, text = format_size(share["memory_bytes"]), f"{share['compute']}% of the time"
+    memory, text = (
+        format_size(share["memory_bytes"]),
+        f"{format_percent(share['compute'])} of the time",
+    )
     yield f"  share         {memory}, {text}, {share['policy']}"
+    if (waits := share.get("memory_at_exit_bytes")) is not None:
+        yield f"  at exit       {format_exact(waits)}, once its programs use no more than that"
     if share["used_s"] is not None:
         waited = f"held back {share['throttled_s']:.1f} s"
         yield f"  time          {share['used_s']:.1f} s on the GPU, {waited}, {share['turns']} turns"

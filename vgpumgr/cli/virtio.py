@@ -43,7 +43,7 @@ from vgpumgr.cli.text import (
     render_share,
 )
 from vgpumgr.errors import ConfirmationNeededError, VgpumgrError
-from vgpumgr.model.text import parse_size
+from vgpumgr.model.text import format_exact, parse_size
 
 app = App()
 
@@ -55,8 +55,8 @@ def _read_size(text: str) -> int:
         raise BadParameter(str(error)) from None
 
 
-def _read_percent(text: str) -> int:
-    return int(number(int)(text.removesuffix("%")))
+def _read_percent(text: str) -> float:
+    return number(float)(text.removesuffix("%"))
 
 
 COLUMNS = (
@@ -188,27 +188,36 @@ def set_share(
         Option("--memory", metavar="SIZE", parser=_read_size, help="Memory of the GPU, as 6GiB."),
     ] = None,
     compute: Annotated[
-        int | None,
+        float | None,
         Option("--compute", metavar="PERCENT", parser=_read_percent, help="Of the GPU's time."),
     ] = None,
+    at_exit: Annotated[
+        bool,
+        Option("--at-exit", help="Memory below what programs use waits until they use less."),
+    ] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Change a VM's share of a GPU while programs use it.
 
     What is not given stays as it is. Programs go on; those that start afterwards see a device of the
-    new size. Less memory than they use now is refused.
+    new size. Less memory than they use now is refused, or waits for their end with --at-exit; another
+    --memory stands in its place then, and the present size gives it up.
 
     \b
     Examples:
       vgpumgr virtio set vm01 --memory 6GiB --compute 40
       vgpumgr virtio set vm01 --compute 25% --dry-run
+      vgpumgr virtio set vm01 --memory 4GiB --at-exit
     """
+    more = {"at_exit": True} if at_exit else {}  # an older daemon does not know it
     document = call(
-        context, "set_share", vm=vm, memory_bytes=memory, compute=compute, dry_run=dry_run
+        context, "set_share", vm=vm, memory_bytes=memory, compute=compute, dry_run=dry_run, **more
     )
     plan = document["plan"]
     word = "would change" if dry_run else "changed"
     head = f"{word} the share of {plan['subject']} to {plan['result']['profile']}"
+    if (waits := plan["result"].get("memory_at_exit")) is not None:
+        head += f", and to {format_exact(waits)} at its programs' end"
     lines = [*render_outcome(head, document, get_verbosity(context, dry_run=dry_run))]
     print_single(context, document, lines, lambda: str(plan["subject"]))
 

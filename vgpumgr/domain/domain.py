@@ -161,8 +161,10 @@ class AttachmentNote(Element):
     #: whether the channel's worker may start without a sandbox
     unconfined: Annotated[bool | None, At("@unconfined", ON_OFF)] = None
     #: of a share: percent of the GPU's time, and what that means
-    compute: Annotated[int | None, At("@compute", NUMBER)] = None
+    compute: Annotated[str | None, At("@compute")] = None
     compute_policy: Annotated[str | None, At("@computepolicy")] = None
+    #: of a share: the memory that it is to have once its programs use no more than that
+    memory_at_exit: Annotated[int | None, At("@memoryatexit", NUMBER)] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -112,6 +112,8 @@ class SharePart:
 
     share: Share
     policy: ComputePolicy
+    #: memory that it is to have once its programs use no more than that; None: nothing waits
+    memory_at_exit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +265,7 @@ class AttachmentRecord:
         assert self.channel is not None
         return replace(self, channel=replace(self.channel, **changes))
 
-    def with_share(self, share: Share) -> AttachmentRecord:
+    def with_share(self, share: Share, memory_at_exit: int | None = None) -> AttachmentRecord:
         """The record with another share: its profile, its memory and the limit of its channel say the same."""
         assert self.share_part is not None
         assert self.channel is not None
@@ -272,7 +274,7 @@ class AttachmentRecord:
             self,
             profile=str(share),
             memory_bytes=share.memory,
-            share_part=replace(self.share_part, share=share),
+            share_part=replace(self.share_part, share=share, memory_at_exit=memory_at_exit),
             channel=replace(self.channel, limits=limits),
         )
 

@@ -14,36 +14,59 @@ from vgpumgr.model.limits import LIMIT_KEYS
 from vgpumgr.model.text import format_exact, format_size, parse_size
 
 PREFIX = "share:"
-#: one share alone may have all of the time
+#: one share alone may have all of the time, and none has less than that
 MAX_COMPUTE = 100
+MIN_COMPUTE = 1
+#: percentages are exact to so many decimals, so that an eighth is 12.5 % and a 64th 1.5625 %
+_DECIMALS = 4
+_STEPS = 10**_DECIMALS
 #: what one context takes, so that no smaller share can run anything
 MIN_BYTES = LIMIT_KEYS["device-memory"].least
 _MIB = 1 << 20
-_FORM = re.compile(r"share:(?P<memory>[^,]+),\s*(?P<compute>\d{1,6})\s*%", re.IGNORECASE)
+_FORM = re.compile(
+    r"share:(?P<memory>[^,]+),\s*(?P<compute>\d{1,6}(?:\.\d{1,4})?)\s*%", re.IGNORECASE
+)
 _PARTS = re.compile(r"share:\s*1\s*/\s*(?P<parts>\d{1,6})", re.IGNORECASE)
-_EXAMPLE = "write it like share:8GiB,30%, or share:1/4 for a quarter of a GPU"
+_EXAMPLE = "write it like share:8GiB,30% or share:8GiB,12.5%, or share:1/4 for a quarter of a GPU"
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a VM or a command has of a GPU: ``memory`` in bytes, ``compute`` in percent of its time, 1 to 100."""
+    """What a VM or a command has of a GPU: ``memory`` in bytes, ``compute`` in percent of its time, 1 to 100 in steps
+    of 0.0001.
+    """
 
     memory: int
-    compute: int
+    compute: float
 
     def __str__(self) -> str:
         """As ``parse_share`` reads it: to the byte."""
-        return f"{PREFIX}{format_exact(self.memory)},{self.compute}%"
+        return f"{PREFIX}{format_exact(self.memory)},{format_percent(self.compute)}"
 
     def __add__(self, other: Share) -> Share:
-        return Share(self.memory + other.memory, self.compute + other.compute)
+        return Share(self.memory + other.memory, _round(self.compute + other.compute))
 
     def __sub__(self, other: Share) -> Share:
-        return Share(self.memory - other.memory, self.compute - other.compute)
+        return Share(self.memory - other.memory, _round(self.compute - other.compute))
 
     def fits_in(self, free: Share) -> bool:
         """Whether both memory and time are no more than that."""
         return self.memory <= free.memory and self.compute <= free.compute
+
+    def count_in(self, free: Share) -> int:
+        """How many of it fit."""
+        times: int = round(free.compute * _STEPS) // round(self.compute * _STEPS)
+        return min(free.memory // self.memory, times)
+
+
+def _round(compute: float) -> float:
+    """Sums of decimals are decimals again."""
+    return round(compute, _DECIMALS)
+
+
+def format_percent(compute: float) -> str:
+    """As short as it is exact: ``30%``, ``12.5%``."""
+    return f"{compute:.{_DECIMALS}f}".rstrip("0").rstrip(".") + "%"
 
 
 def is_share_text(text: str) -> bool:
@@ -58,10 +81,10 @@ def parse_share(text: str) -> Share:
     match = _FORM.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"not a share: {text[:80]!r}; {_EXAMPLE}")
-    return make_share(parse_size(match["memory"]), int(match["compute"]))
+    return make_share(parse_size(match["memory"]), float(match["compute"]))
 
 
-def make_share(memory: int, compute: int) -> Share:
+def make_share(memory: int, compute: float) -> Share:
     """The share. Raises ValueError as ``parse_share``."""
     check_memory(memory)
     check_compute(compute)
@@ -78,11 +101,15 @@ def check_memory(memory: int) -> None:
         )
 
 
-def check_compute(compute: int) -> None:
-    """Raises ValueError for less than 1 % or more than 100 %."""
-    if not 1 <= compute <= MAX_COMPUTE:
+def check_compute(compute: float) -> None:
+    """Raises ValueError for less than 1 % or more than 100 %, and for more decimals than are kept."""
+    if not MIN_COMPUTE <= compute <= MAX_COMPUTE:
         raise ValueError(
-            f"a share of {compute}% of a GPU's time cannot be: 1% to {MAX_COMPUTE}% can"
+            f"a share of {compute:g}% of a GPU's time cannot be: {MIN_COMPUTE}% to {MAX_COMPUTE}% can"
+        )
+    if compute != _round(compute):
+        raise ValueError(
+            f"a share of {compute}% of a GPU's time has more than {_DECIMALS} decimals"
         )
 
 
@@ -106,14 +133,16 @@ def check_parts(parts: int) -> None:
 
 def divide(memory: int, parts: int) -> Share:
     """One of so many equal shares of a GPU that has so much memory for shares: whole MiB where it has that many, and
-    whole percents, rounded down.
+    percents to four decimals, rounded down.
     """
     each = memory // parts
-    return Share(each - each % _MIB if each >= _MIB else each, MAX_COMPUTE // parts)
+    return Share(
+        each - each % _MIB if each >= _MIB else each, MAX_COMPUTE * _STEPS // parts / _STEPS
+    )
 
 
 def describe_free(free: Share) -> str:
     """What still fits beside shares, for people; ``nothing`` where no share does."""
-    if free.memory < MIN_BYTES or free.compute < 1:
+    if free.memory < MIN_BYTES or free.compute < MIN_COMPUTE:
         return "nothing"
     return str(free)

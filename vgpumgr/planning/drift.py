@@ -29,6 +29,7 @@ class DriftKind(StrEnum):
     KEEPER_GONE = "keeper-gone"
     WORKER_DOWN = "worker-down"
     ARBITER_GONE = "arbiter-gone"
+    SHRINK_DUE = "shrink-due"
     DEVICE_GONE = "device-gone"
     NOTE_GONE = "note-gone"
     VM_RENAMED = "vm-renamed"

@@ -21,9 +21,11 @@ from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.shares import (
     MAX_COMPUTE,
     MIN_BYTES,
+    MIN_COMPUTE,
     Share,
     describe_free,
     divide,
+    format_percent,
 )
 from vgpumgr.model.text import format_exact
 from vgpumgr.planning.snapshot import NumaPolicy
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from vgpumgr.model.identity import GpuUuid
     from vgpumgr.model.request import AttachRequest, ShareRequest
     from vgpumgr.planning.snapshot import Snapshot
+    from vgpumgr.virtio.channel import ChannelStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +153,7 @@ class _Candidate:
         """How many more of it fit."""
         if not self.takes(share):
             return 0
-        free = self.use.free
-        return min(free.memory // share.memory, free.compute // share.compute, self.left)
+        return min(share.count_in(self.use.free), self.left)
 
 
 def choose_shares(
@@ -321,7 +323,7 @@ def _advise(
         if one.refusal is None
         for share, free in [(one.size(wanted), one.use.free)]
     ]
-    able = [share for share in offers if share.memory >= MIN_BYTES and share.compute]
+    able = [share for share in offers if share.memory >= MIN_BYTES and share.compute >= MIN_COMPUTE]
     if able:
         best = max(able, key=lambda share: (share.memory, share.compute))
         return f"--profile {best} fits; or vgpumgr detach one of its holders"
@@ -341,6 +343,14 @@ def would_take(there: Sequence[_Candidate], wanted: ShareRequest) -> bool:
     return any(
         one.use.policy is not None and one.size(wanted).fits_in(one.use.free) for one in there
     )
+
+
+def find_due_shrink(record: AttachmentRecord, status: ChannelStatus) -> int | None:
+    """The memory that a share is to have at its programs' end, if they use no more than that now."""
+    wanted = record.share_part.memory_at_exit if record.share_part else None
+    if wanted is None or not status.worker_ready or (status.memory_used or 0) > wanted:
+        return None
+    return wanted
 
 
 def check_change(record: AttachmentRecord, wanted: Share, snapshot: Snapshot) -> None:
@@ -364,7 +374,7 @@ def check_change(record: AttachmentRecord, wanted: Share, snapshot: Snapshot) ->
         why=f"{gpu} has {describe_free(use.free)} for it beside the shares of others",
         held_by=use.holders,
         hint=f"vgpumgr virtio set {record.id} --memory {format_exact(nearest.memory)} "
-        f"--compute {nearest.compute}"
+        f"--compute {format_percent(nearest.compute)}"
         if describe_free(use.free) != "nothing"
         else f"vgpumgr why '{wanted}'",
     )

@@ -14,6 +14,7 @@ FIELDS = {
     "allow": "slices in use that may be destroyed: VM, process id, MIG UUID, GPU/INSTANCE",
     "api_version": "version of the API",
     "architecture": "the vendor's name of the architecture",
+    "at_exit": "memory below what programs use waits until they use less",
     "attachment": "id of the attachment; null: of none",
     "attachments": "number of recorded attachments; null: not known now",
     "DetachBody.attachment": "which of several: its id or its profile",

@@ -503,7 +503,7 @@ BOUNDS: Mapping[str, Any] = {
     "attach.compute_policy": Literal[tuple(map(str, ComputePolicy))] | None,
     "start_run.compute_policy": Literal[tuple(map(str, ComputePolicy))] | None,
     "set_share.memory_bytes": Annotated[int, Field(ge=0, lt=1 << 63)] | None,
-    "set_share.compute": Annotated[int, Field(ge=0, le=1 << 31)] | None,
+    "set_share.compute": Annotated[float, Field(ge=0, le=1 << 31, allow_inf_nan=False)] | None,
     "attach.transport": Literal[tuple(map(str, Transport))],
     "show_vm_xml.transport": Literal[tuple(map(str, Transport))],
     "attach.display": Literal[tuple(map(str, Display))],

@@ -22,7 +22,7 @@ from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.identity import GpuUuid, MigUuid
 from vgpumgr.model.limits import parse_limits
 from vgpumgr.model.mig import Placement
-from vgpumgr.model.shares import make_share
+from vgpumgr.model.shares import format_percent, make_share
 
 
 def describe_record(record: AttachmentRecord) -> AttachmentNote:
@@ -56,8 +56,11 @@ def describe_record(record: AttachmentRecord) -> AttachmentNote:
         host_devices=json.dumps(encode(record.host_devices)) if record.host_devices else None,
         limits=" ".join(record.channel.limits) or None if record.channel else None,
         unconfined=True if record.channel and record.channel.allow_unconfined else None,
-        compute=record.share_part.share.compute if record.share_part else None,
+        compute=format_percent(record.share_part.share.compute).removesuffix("%")
+        if record.share_part
+        else None,
         compute_policy=str(record.share_part.policy) if record.share_part else None,
+        memory_at_exit=record.share_part.memory_at_exit if record.share_part else None,
     )
 
 
@@ -148,8 +151,8 @@ def _rebuild_mig(note: AttachmentNote) -> MigPart | None:
 def _rebuild_share(note: AttachmentNote) -> SharePart | None:
     if note.compute is None:
         return None
-    share = make_share(_given(note.memory_bytes), note.compute)
-    return SharePart(share, ComputePolicy(note.compute_policy or ""))
+    share = make_share(_given(note.memory_bytes), float(note.compute))
+    return SharePart(share, ComputePolicy(note.compute_policy or ""), note.memory_at_exit)
 
 
 def _rebuild_channel(note: AttachmentNote) -> ChannelPart | None:

@@ -18,8 +18,8 @@ from vgpumgr.errors import (
 from vgpumgr.model.choices import AGENT_HINT, AWAITED
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.limits import parse_limits
-from vgpumgr.model.shares import Share
-from vgpumgr.model.text import format_size
+from vgpumgr.model.shares import Share, format_percent
+from vgpumgr.model.text import format_exact, format_size
 from vgpumgr.state.domain_metadata import describe_record, save_note
 from vgpumgr.virtio.channel import RING_BYTES, Channels, ChannelSpec, ChannelStatus
 
@@ -48,7 +48,7 @@ class StartChannel(Step):
     #: those that are not the default, as ``--limit`` takes them; the record has them all
     limits: tuple[str, ...] = ()
     #: of a share: percent of the GPU's time, and what that means (a ``ComputePolicy``)
-    compute: int | None = None
+    compute: float | None = None
     compute_policy: str | None = None
     kind: ClassVar[str] = "channel.start"
 
@@ -73,7 +73,11 @@ class StartChannel(Step):
         ways = [f"ring of {format_size(self.memory_bytes)}"] if self.ring else []
         ways += ["virtio-serial"] if self.serial else []
         ways += [f"at most {', '.join(self.limits)}"] if self.limits else []
-        ways += [f"{self.compute}% of the time, {self.compute_policy}"] if self.compute else []
+        ways += (
+            [f"{format_percent(self.compute)} of the time, {self.compute_policy}"]
+            if self.compute
+            else []
+        )
         return f"start the worker ({', '.join(ways)})"
 
     def do(self, context: OperationContext) -> None:
@@ -250,41 +254,88 @@ class SetShare(Step):
 
     id: str
     memory: int
-    compute: int
+    compute: float
     before_memory: int = field(metadata=PRIVATE)
-    before_compute: int = field(metadata=PRIVATE)
+    before_compute: float = field(metadata=PRIVATE)
     #: None: of a run, which has no VM
     vm_uuid: str | None = field(default=None, metadata=PRIVATE)
+    #: memory that it is to have once its programs use no more than that; None: nothing waits
+    at_exit: int | None = None
+    before_at_exit: int | None = field(default=None, metadata=PRIVATE)
     kind: ClassVar[str] = "channel.share"
+
+    @classmethod
+    def change(cls, record: AttachmentRecord, share: Share, at_exit: int | None = None) -> SetShare:
+        """The step for another share of an attachment, now and at its programs' end."""
+        part = record.share_part
+        assert part is not None
+        return cls(
+            record.id,
+            share.memory,
+            share.compute,
+            part.share.memory,
+            part.share.compute,
+            None if record.run is not None else record.vm_uuid,
+            at_exit,
+            part.memory_at_exit,
+        )
+
+    @classmethod
+    def shrink(cls, record: AttachmentRecord) -> SetShare:
+        """The step that gives an attachment the memory that waits for its programs' end."""
+        part = record.share_part
+        assert part is not None
+        assert part.memory_at_exit is not None
+        return cls.change(record, Share(part.memory_at_exit, part.share.compute))
+
+    @property
+    def share(self) -> Share:
+        """What it has afterwards."""
+        return Share(self.memory, self.compute)
+
+    @property
+    def before(self) -> Share:
+        """What it had."""
+        return Share(self.before_memory, self.before_compute)
+
+    @property
+    def _is_remembered_only(self) -> bool:
+        """Whether nothing changes but what waits."""
+        return self.share == self.before and self.at_exit != self.before_at_exit
 
     def describe(self) -> str:
         """For people."""
-        before = Share(self.before_memory, self.before_compute)
-        return f"change {before} to {Share(self.memory, self.compute)}"
+        words = [f"change {self.before} to {self.share}"] if not self._is_remembered_only else []
+        if self.at_exit is not None:
+            words.append(f"shrink it to {format_exact(self.at_exit)} at its programs' end")
+        elif self.before_at_exit not in (None, self.memory):
+            words.append(f"do not shrink it to {format_exact(self.before_at_exit or 0)} any more")
+        return "; ".join(words)
 
     def do(self, context: OperationContext) -> None:
         """Where memory grows, the record first, which the daemon compares with what the driver says; else the channel,
         whose worker refuses less memory than is used. Raises ShareInUseError, and nothing has changed then.
         """
-        wanted = Share(self.memory, self.compute)
         if self.memory > self.before_memory:
-            self._record(context, wanted)
+            self._record(context, self.share, self.at_exit)
             context.channels.set_share(self.id, self.memory, self.compute)
             return
         try:
-            context.channels.set_share(self.id, self.memory, self.compute)
+            if not self._is_remembered_only:
+                context.channels.set_share(self.id, self.memory, self.compute)
         except ShareInUseError as error:
             raise NothingDoneError(error) from error
-        self._record(context, wanted)
+        self._record(context, self.share, self.at_exit)
 
     def undo(self, context: OperationContext) -> None:
         """Gives it what it had. Metadata that libvirt does not take now follows the record with the next recover."""
-        context.channels.set_share(self.id, self.before_memory, self.before_compute)
+        if not self._is_remembered_only:
+            context.channels.set_share(self.id, self.before_memory, self.before_compute)
         with contextlib.suppress(VgpumgrError):
-            self._record(context, Share(self.before_memory, self.before_compute))
+            self._record(context, self.before, self.before_at_exit)
 
-    def _record(self, context: OperationContext, share: Share) -> None:
-        record = context.record.with_share(share)
+    def _record(self, context: OperationContext, share: Share, at_exit: int | None) -> None:
+        record = context.record.with_share(share, at_exit)
         context.save_share(record)
         if self.vm_uuid is not None:
             vm = context.hypervisor.read_vm(self.vm_uuid)
@@ -293,7 +344,8 @@ class SetShare(Step):
     def observe(self, context: OperationContext) -> bool:
         """Whether channel or record has it: one that was begun is then undone."""
         found = context.find_attachment(self.id)
-        if found is not None and found.profile == str(Share(self.memory, self.compute)):
+        part = found.share_part if found is not None else None
+        if part is not None and (part.share, part.memory_at_exit) == (self.share, self.at_exit):
             return True
         status = context.channels.read_status(self.id)
         limits = {use.key.name: use.limit for use in status.limits} if status else {}

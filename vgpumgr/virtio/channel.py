@@ -44,7 +44,7 @@ class ChannelSpec:
     compute_instance_id: int | None = None
     limits: Limits = DEFAULT_LIMITS
     #: of a share: percent of the GPU's time, which its arbiter keeps, and what that means; None: all of it
-    compute: int | None = None
+    compute: float | None = None
     compute_policy: ComputePolicy | None = None
     #: None: unless the environment allows a worker without a sandbox
     confined: bool | None = None
@@ -138,7 +138,7 @@ class ShareUse:
     held back, both since the keeper started, and how often it had its turn.
     """
 
-    compute: int
+    compute: float
     policy: str
     used_s: float = 0.0
     throttled_s: float = 0.0
@@ -192,6 +192,11 @@ class ChannelStatus:
         """Whether the guest's agent has spoken, over whichever transport."""
         return self.hello_ring or self.hello_serial
 
+    @property
+    def memory_used(self) -> int | None:
+        """Device memory that its programs use; None: it is not counted."""
+        return next((use.used for use in self.limits if use.key.name == "device-memory"), None)
+
 
 class Channels(Protocol):
     """The channels of one machine. Methods may raise ChannelStartError and OSError's kin as
@@ -226,7 +231,7 @@ class Channels(Protocol):
     def start_arbiter(self, spec: ChannelSpec) -> None:
         """Has the arbiter of a share's GPU run, which its channel joins by itself. Raises ChannelStartError."""
 
-    def set_share(self, channel_id: str, memory_bytes: int, compute: int) -> None:
+    def set_share(self, channel_id: str, memory_bytes: int, compute: float) -> None:
         """Memory and percentage of time of a channel with a share, at once and for every later worker of its keeper.
         Raises ShareInUseError where more memory is used than that, and then nothing has changed.
         """

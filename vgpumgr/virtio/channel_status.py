@@ -32,7 +32,7 @@ def refuse_memory(wanted: int, used: int | None) -> ShareInUseError:
     return ShareInUseError(
         f"cannot limit the device memory to {format_size(wanted)}",
         why=f"its programs use {format_size(used or 0)} of it now" if exact else "more is in use",
-        hint=f"--memory {format_exact(used or 0)} or more; or end programs in it, then repeat",
+        hint=f"--memory {format_exact(used or 0)} or more; or --at-exit, which waits for its programs' end",
     )
 
 

@@ -95,7 +95,7 @@ class KeeperOptions:
     #: directories of control groups, which are there
     cgroups: Sequence[str] = ()
     #: of a share: percent of the GPU's time, what that means, and the socket of the GPU's arbiter
-    compute: int | None = None
+    compute: float | None = None
     compute_policy: str | None = None
     arbiter: Path | None = None
 
@@ -255,7 +255,7 @@ class Keeper:
         if status.change.error:
             raise refuse_memory(size_bytes, status.memory_used)
 
-    def set_compute(self, compute: int) -> None:
+    def set_compute(self, compute: float) -> None:
         """Another percentage of the GPU's time for a share, from its next turn on."""
         self._request({"command": "share", "compute": compute})
 
@@ -423,7 +423,7 @@ class KeeperChannels:
         """See ``channel.Channels``."""
         self._find_arbiter(spec)
 
-    def set_share(self, channel_id: str, memory_bytes: int, compute: int) -> None:
+    def set_share(self, channel_id: str, memory_bytes: int, compute: float) -> None:
         """See ``channel.Channels``: memory first, which may be refused."""
         keeper = self._keeper(channel_id)
         try:

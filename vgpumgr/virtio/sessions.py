@@ -188,7 +188,7 @@ class Violations(Report):
 class ShareStatus(Report):
     """A share of the GPU's time: percent and policy, nanoseconds since the keeper started."""
 
-    compute: int
+    compute: float
     policy: str
     used_ns: int = 0
     throttled_ns: int = 0

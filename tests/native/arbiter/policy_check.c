@@ -217,8 +217,8 @@ static void check_burst(void)
 	for (unsigned i = 0; i < tenants; i++)
 		for (unsigned j = 0; j < tenants; j++) {
 			const struct tenant *x = &tenant[i], *y = &tenant[j];
-			uint64_t ahead = of(x)->used_ns * 100 / of(x)->weight, behind = of(y)->used_ns * 100 / of(y)->weight;
-			uint64_t bound = x->longest_turn * 100 / of(x)->weight + 100000;
+			uint64_t ahead = of(x)->used_ns * ARB_WHOLE / of(x)->weight, behind = of(y)->used_ns * ARB_WHOLE / of(y)->weight;
+			uint64_t bound = x->longest_turn * ARB_WHOLE / of(x)->weight + 100000;
 
 			if (x->always && y->always && !y->overdue && ahead > behind && ahead - behind > bound)
 				fail("a tenant is ahead of its weight", ahead - behind, bound);
@@ -236,12 +236,12 @@ static void check_fixed(uint64_t run)
 	}
 	for (unsigned i = 0; i < tenants; i++) {
 		const struct tenant *t = &tenant[i];
-		uint64_t share = run / 100 * of(t)->weight, used = of(t)->used_ns;
+		uint64_t share = run / ARB_WHOLE * of(t)->weight, used = of(t)->used_ns;
 		uint64_t most = share + t->longest_turn + ARB_OWED_NS, slack = 2 * others + 2 * ARB_WINDOW_NS;
 
 		if (!t->hostile && used > most)
 			fail("a cap is exceeded", used, most);
-		if (t->always && !t->overdue && weights <= 90 && used + slack < share)
+		if (t->always && !t->overdue && weights <= ARB_WHOLE / 10 * 9 && used + slack < share)
 			fail("a tenant has less than its cap", share - used, slack);
 	}
 }
@@ -250,7 +250,7 @@ static void check_fixed(uint64_t run)
 
 static uint32_t draw_weight(void)
 {
-	return (uint32_t)draw(1, 2 * 100 / tenants);
+	return (uint32_t)draw(ARB_LEAST, 2 * ARB_WHOLE / tenants);
 }
 
 static void draw_tenants(bool mean)
@@ -280,9 +280,9 @@ static void change(struct tenant *t)
 {
 	changes++;
 	if (draw(0, 1)) {
-		arb_weigh(&arbiter, t->number, draw(0, 9) ? draw_weight() : (uint32_t)draw(0, 1000), now);
-		if (of(t)->weight < 1 || of(t)->weight > 100)
-			fail("a weight is no percentage", of(t)->weight, 100);
+		arb_weigh(&arbiter, t->number, draw(0, 9) ? draw_weight() : (uint32_t)draw(0, 10 * ARB_WHOLE), now);
+		if (of(t)->weight < ARB_LEAST || of(t)->weight > ARB_WHOLE)
+			fail("a weight is no part of the whole", of(t)->weight, ARB_WHOLE);
 	} else {
 		arb_leave(&arbiter, t->number, now);
 		if (arbiter.holder == t->number)

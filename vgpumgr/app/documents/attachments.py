@@ -448,7 +448,7 @@ def describe_warnings(record: AttachmentRecord, status: ChannelStatus, vm: Vm | 
         for one in status.limits
         if one.unchecked
     ]
-    found += list_share_warnings(who, status)
+    found += list_share_warnings(record, status)
     return [*found, *_list_qemu_warnings(record, status, vm)]
 
 

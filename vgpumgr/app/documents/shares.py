@@ -8,7 +8,8 @@ from typing import Literal
 from vgpumgr.app.documents.base import SCHEMA, Document, Field, VgpuPlanDocument
 from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.shares import MIN_BYTES
+from vgpumgr.model.shares import MIN_BYTES, MIN_COMPUTE
+from vgpumgr.model.text import format_exact, format_size
 from vgpumgr.model.vgpu import VgpuHost
 from vgpumgr.planning.shares import find_obstacle, measure_shares
 from vgpumgr.planning.snapshot import Snapshot
@@ -22,7 +23,10 @@ class ShareHolderDocument(Document):
     name: str = Field(description="the VM's or the run's")
     attachment: str
     memory_bytes: int
-    compute: int = Field(description="percent of the GPU's time")
+    compute: float = Field(description="percent of the GPU's time")
+    memory_at_exit_bytes: int | None = Field(
+        description="the memory that it has once its programs use no more than that; null: nothing waits"
+    )
 
 
 class GpuSharesDocument(Document):
@@ -33,7 +37,7 @@ class GpuSharesDocument(Document):
         description="what the GPU has for shares: its memory less what driver and firmware keep"
     )
     memory_free_bytes: int = Field(description="of that, what no share has")
-    compute_free: int = Field(description="percent of the GPU's time that no share has")
+    compute_free: float = Field(description="percent of the GPU's time that no share has")
     why_not: str | None = Field(description="why it takes no share; null: it takes some")
     holders: list[ShareHolderDocument] = Field(description="whose they are")
 
@@ -42,10 +46,10 @@ def describe_shares(snapshot: Snapshot, gpu: Gpu, drained: str | None) -> GpuSha
     """The document of one GPU's shares."""
     use = measure_shares(gpu, snapshot.records)
     why = drained or find_obstacle(gpu, snapshot)
-    if why is None and (use.free.memory < MIN_BYTES or use.free.compute < 1):
+    if why is None and (use.free.memory < MIN_BYTES or use.free.compute < MIN_COMPUTE):
         why = (
             "its shares have all of its memory"
-            if use.free.compute
+            if use.free.compute >= MIN_COMPUTE
             else "its shares have all of its time"
         )
     return GpuSharesDocument(
@@ -61,6 +65,7 @@ def describe_shares(snapshot: Snapshot, gpu: Gpu, drained: str | None) -> GpuSha
                 attachment=record.id,
                 memory_bytes=record.share_part.share.memory,
                 compute=record.share_part.share.compute,
+                memory_at_exit_bytes=record.share_part.memory_at_exit,
             )
             for record in use.records
             if record.share_part is not None
@@ -77,7 +82,10 @@ class ShareDocument(Document):
     """What an attachment has of a GPU that others have shares of, too."""
 
     memory_bytes: int = Field(description="the most that its programs hold together")
-    compute: int = Field(description="percent of the GPU's time")
+    compute: float = Field(description="percent of the GPU's time")
+    memory_at_exit_bytes: int | None = Field(
+        description="the memory that it has once its programs use no more than that; null: nothing waits"
+    )
     policy: Literal["burst", "fixed"] = Field(
         description="burst: time that others leave idle is used; fixed: never more than that"
     )
@@ -100,13 +108,20 @@ def describe_share(record: AttachmentRecord) -> ShareDocument | None:
     if part is None:
         return None
     return ShareDocument(
-        memory_bytes=part.share.memory, compute=part.share.compute, policy=part.policy.value
+        memory_bytes=part.share.memory,
+        compute=part.share.compute,
+        memory_at_exit_bytes=part.memory_at_exit,
+        policy=part.policy.value,
     )
 
 
-def list_share_warnings(who: str, status: ChannelStatus) -> Iterator[str]:
-    """What an administrator should know of a share's time."""
-    share = status.share
+def list_share_warnings(record: AttachmentRecord, status: ChannelStatus) -> Iterator[str]:
+    """What an administrator should know of a share: that it is to shrink, and of its time."""
+    who, share = record.vm_name, status.share
+    waits = record.share_part.memory_at_exit if record.share_part else None
+    if waits is not None:
+        text = f"its share shrinks to {format_exact(waits)} once its programs use no more than that"
+        yield f"{who}: {text}; they use {format_size(status.memory_used or 0)}"
     if share is not None and share.overdue_s:
         text = f"for {share.overdue_s:.0f} s its work has been on the GPU after its turn"
         yield f"{who}: {text}: others go on beside it, and it is charged"
@@ -121,6 +136,7 @@ def describe_channel_share(
     return ChannelShareDocument(
         memory_bytes=part.share.memory,
         compute=part.share.compute,
+        memory_at_exit_bytes=part.memory_at_exit,
         policy=part.policy.value,
         used_s=use.used_s if use else None,
         throttled_s=use.throttled_s if use else None,

@@ -32,7 +32,13 @@ from vgpumgr.engine.journal import Contents
 from vgpumgr.engine.recovery import GPU_CLAIM, Outcome, Report, list_unfinished
 from vgpumgr.engine.step import OnFailure, Plan, Step
 from vgpumgr.engine.transaction import Transaction, open_transaction
-from vgpumgr.errors import OutcomePendingError, RollbackIncompleteError, StoreError, VgpumgrError
+from vgpumgr.errors import (
+    OutcomePendingError,
+    RollbackIncompleteError,
+    ShareInUseError,
+    StoreError,
+    VgpumgrError,
+)
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.mdev.records import read_records
 from vgpumgr.model.attachment import AttachmentRecord
@@ -44,7 +50,7 @@ from vgpumgr.planning.drift import Drift, DriftKind, find_pci_drift, find_vgpu_d
 from vgpumgr.planning.layouts import find_layout_drift
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.planning.vgpus import OPERATIONS
-from vgpumgr.steps.channel import RestartWorker, StartArbiter, StartChannel, StopChannel
+from vgpumgr.steps.channel import RestartWorker, SetShare, StartArbiter, StartChannel, StopChannel
 from vgpumgr.steps.domain import AttachDevices, WriteNote
 from vgpumgr.steps.vgpu import list_holders
 
@@ -259,7 +265,9 @@ class Recovery:
             text = f"not compared with what libvirt has: {problem}; this waits for it"
             repair.actions.append(ActionDocument(subject=names, text=text, done=False))
         return find_drift_on_host(
-            observe_attachments(parts, records, ()) if repair.actions else observed
+            observe_attachments(parts, parts.store.list_attachments(), ())
+            if repair.actions
+            else observed
         )
 
     def _read_journal(self) -> Contents:
@@ -377,6 +385,8 @@ class _Repair:
         if drift.kind is DriftKind.ARBITER_GONE:
             self._run(drift, record, StartArbiter(record.id))
             return "started the arbiter of its GPU again"
+        if drift.kind is DriftKind.SHRINK_DUE:
+            return self._shrink(drift, record)
         return None if vm is None else self._repair_of_vm(drift, record, vm, policy)
 
     def _repair_of_vm(
@@ -394,6 +404,14 @@ class _Repair:
         if drift.kind is DriftKind.DEVICE_GONE and policy.readd and vm.config is not None:
             return self._readd(drift, record, vm)
         return None
+
+    def _shrink(self, drift: Drift, record: AttachmentRecord) -> str | None:
+        step = SetShare.shrink(record)
+        try:
+            self._run(drift, record, step)
+        except ShareInUseError:
+            return None  # they use more again
+        return f"shrank its share to {step.share}: its programs use no more than that now"
 
     def _restart(self, drift: Drift, record: AttachmentRecord, vm: Vm | None) -> str:
         """``vm`` None: libvirt does not say; a machine of its may well run."""

@@ -17,6 +17,7 @@ from vgpumgr.engine.recovery import (
     list_attachment_ids,
 )
 from vgpumgr.engine.step import Plan, Step
+from vgpumgr.engine.transaction import Transaction
 from vgpumgr.errors import (
     BackendUnsupportedError,
     ChannelNotFoundError,
@@ -24,12 +25,15 @@ from vgpumgr.errors import (
     SeveralAttachmentsError,
     ShareInUseError,
     UsageError,
+    VgpumgrError,
     VmNotFoundError,
 )
-from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.host.lock import find_holder
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, SharePart
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.shares import Share, make_share
-from vgpumgr.planning.shares import check_change
+from vgpumgr.model.text import format_exact, format_size
+from vgpumgr.planning.shares import check_change, find_due_shrink
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.channel import SetShare
 from vgpumgr.virtio.channel import ChannelStatus
@@ -43,7 +47,8 @@ _HOW = "vgpumgr virtio set VM --memory 6GiB --compute 40"
 class _Asked:
     selector: str
     memory: int | None
-    compute: int | None
+    compute: float | None
+    at_exit: bool = False
 
 
 def set_share(
@@ -51,27 +56,72 @@ def set_share(
     *,
     vm: str,
     memory_bytes: int | None = None,
-    compute: int | None = None,
+    compute: float | None = None,
+    at_exit: bool = False,
     dry_run: bool = False,
 ) -> ShareChangeDocument:
-    """Changes memory or percentage of time of the share that ``vm`` means, or both; programs in it go on. Raises what
-    stands in the way before anything is changed, or what ended it after everything was undone.
+    """Changes memory or percentage of time of the share that ``vm`` means, or both; programs in it go on. ``at_exit``:
+    memory below what they use waits until they use less. Raises what stands in the way before anything is changed, or
+    what ended it after everything was undone.
     """
     if memory_bytes is None and compute is None:
         raise UsageError("nothing to change: neither --memory nor --compute is given", hint=_HOW)
-    asked = _Asked(vm, memory_bytes, compute)
+    if at_exit and memory_bytes is None:
+        raise UsageError(
+            "--at-exit is for --memory",
+            why="only memory can be in use: another percentage of time is there at once",
+            hint=f"vgpumgr virtio set {vm} --memory SIZE --at-exit",
+        )
+    asked = _Asked(vm, memory_bytes, compute, at_exit)
     if dry_run:
         return _describe(True, _plan(parts, asked)[1], [])
     with open_change(parts, "change a share") as transaction:
-        record, plan = _plan(parts, asked)
-        context = parts.make_context(record)
+        shrunk = _shrink_due(parts, transaction, asked)
+        plan, notes = _execute(parts, transaction, asked)
+    return _describe(False, plan, [*transaction.notes, *shrunk, *notes])
+
+
+def _execute(parts: Parts, transaction: Transaction, asked: _Asked) -> tuple[Plan, list[str]]:
+    record, plan = _plan(parts, asked)
+    context = parts.make_context(record)
+    try:
         if plan.steps:
             transaction.execute(plan, context)
-        notes = [*transaction.notes, *context.notes]
-    return _describe(False, plan, notes)
+    except ShareInUseError:
+        if not asked.at_exit:
+            raise
+        # they have taken more since it was planned
+        record, plan = _plan(parts, asked, is_used=True)
+        context = parts.make_context(record)
+        transaction.execute(plan, context)
+    return plan, list(context.notes)
 
 
-def _plan(parts: Parts, asked: _Asked) -> tuple[AttachmentRecord, Plan]:
+def _shrink_due(parts: Parts, transaction: Transaction, asked: _Asked) -> list[str]:
+    """Shrinks the shares whose programs have ended by now, so that others find their memory. Answers what was done."""
+    notes = []
+    for record in parts.store.list_attachments():
+        part = record.share_part
+        if part is None or part.memory_at_exit is None:
+            continue
+        names = (record.id, record.vm_name, record.vm_uuid)
+        if asked.memory is not None and asked.selector in names:
+            continue  # what is asked for now stands in its place
+        with contextlib.suppress(VgpumgrError):  # recover says why
+            status = parts.channels.read_status(record.id)
+            if status is None or find_due_shrink(record, status) is None:
+                continue
+            step = SetShare.shrink(record)
+            result = {"attachment": record.id, "vm": record.vm_name, "profile": str(step.share)}
+            transaction.execute(
+                Plan(SET, record.vm_name, (step,), result=result), parts.make_context(record)
+            )
+            notes.append(f"shrank the share of {record.vm_name} to {step.share}, which had waited")
+    return notes
+
+
+def _plan(parts: Parts, asked: _Asked, *, is_used: bool = False) -> tuple[AttachmentRecord, Plan]:
+    """``is_used``: the worker has said that more memory is used than is asked for."""
     snapshot = Snapshot(parts)
     record = _find(parts, snapshot, asked.selector)
     assert record.share_part is not None
@@ -86,18 +136,51 @@ def _plan(parts: Parts, asked: _Asked) -> tuple[AttachmentRecord, Plan]:
     snapshot.require_gpus()
     check_change(record, wanted, snapshot)
     status = parts.channels.read_status(record.id)
-    _check_used(wanted, status)
+    now, at_exit = _split(record.share_part, wanted, asked, status, is_used=is_used)
     steps: tuple[Step, ...] = ()
-    if wanted != before or not _has(status, wanted):
-        uuid = None if record.run is not None else record.vm_uuid
-        steps = (
-            SetShare(record.id, wanted.memory, wanted.compute, before.memory, before.compute, uuid),
-        )
-    notes = () if steps else (f"it is {wanted} already",)
-    if steps and wanted.memory != before.memory:
-        notes = ("programs that run keep the size of the device that they asked for before",)
-    result = {"attachment": record.id, "vm": record.vm_name, "profile": str(wanted)}
-    return record, Plan(SET, record.vm_name, steps, notes=notes, result=result)
+    if (now, at_exit) != (before, record.share_part.memory_at_exit) or not _has(status, now):
+        steps = (SetShare.change(record, now, at_exit),)
+    notes = [] if steps else [f"it is {now} already"]
+    if now.memory != before.memory:
+        notes.append("programs that run keep the size of the device that they asked for before")
+    if at_exit is not None:
+        notes += _describe_wait(parts, at_exit, status)
+    result = {
+        "attachment": record.id,
+        "vm": record.vm_name,
+        "profile": str(now),
+        "memory_at_exit": at_exit,
+    }
+    return record, Plan(SET, record.vm_name, steps, notes=tuple(notes), result=result)
+
+
+def _split(
+    part: SharePart, wanted: Share, asked: _Asked, status: ChannelStatus | None, *, is_used: bool
+) -> tuple[Share, int | None]:
+    """What it is to have now, and the memory that waits for its programs' end. Raises ShareInUseError where more is
+    used than is to be left, and nothing is to wait; the worker decides once more.
+    """
+    used = status.memory_used if status else None
+    if not is_used and (used or 0) <= wanted.memory:
+        return wanted, part.memory_at_exit if asked.memory is None else None
+    if not asked.at_exit:
+        raise refuse_memory(wanted.memory, used)
+    return Share(part.share.memory, wanted.compute), wanted.memory
+
+
+def _describe_wait(parts: Parts, at_exit: int, status: ChannelStatus | None) -> list[str]:
+    """Until when it waits, and who ends that."""
+    from vgpumgr.app.application import DAEMON_LOCK
+
+    used = format_size((status.memory_used if status else None) or 0)
+    try:
+        has_daemon = find_holder(parts.run_dir / DAEMON_LOCK) is not None
+    except VgpumgrError:
+        has_daemon = False
+    who = "the daemon shrinks it at its next reconcile (every minute, by default)"
+    if not has_daemon:
+        who = "no daemon runs here: vgpumgr recover, or the next vgpumgr virtio set, shrinks it"
+    return [f"its programs use {used}, more than {format_exact(at_exit)}; once they do not: {who}"]
 
 
 def _find(parts: Parts, snapshot: Snapshot, selector: str) -> AttachmentRecord:
@@ -121,9 +204,7 @@ def _find(parts: Parts, snapshot: Snapshot, selector: str) -> AttachmentRecord:
         raise SeveralAttachmentsError(
             f'"{selector}" has {len(records)} shares that could be meant',
             held_by=[f"attachment {r.id} ({r.profile})" for r in records],
-            hint=f"vgpumgr virtio set {records[-1].id} --compute {records[-1].share_part.share.compute}"
-            if records[-1].share_part
-            else None,
+            hint=f"vgpumgr virtio set {records[-1].id} --compute 40",
         )
     if records[0].state is not AttachmentState.ATTACHED:
         raise ChannelRestartError(
@@ -132,13 +213,6 @@ def _find(parts: Parts, snapshot: Snapshot, selector: str) -> AttachmentRecord:
             hint="vgpumgr recover",
         )
     return records[0]
-
-
-def _check_used(wanted: Share, status: ChannelStatus | None) -> None:
-    """Raises ShareInUseError where more memory is used than is to be left; the worker decides once more."""
-    for use in status.limits if status else ():
-        if use.key.name == "device-memory" and (use.used or 0) > wanted.memory:
-            raise refuse_memory(wanted.memory, use.used)
 
 
 def _has(status: ChannelStatus | None, wanted: Share) -> bool:

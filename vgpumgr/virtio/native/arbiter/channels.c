@@ -96,6 +96,11 @@ static int make_account(struct client *c)
 	return answer(c, VG_SHARE_WELCOME, "", fd);
 }
 
+static bool is_weight(uint32_t compute)
+{
+	return compute >= ARB_LEAST && compute <= ARB_WHOLE;
+}
+
 static int join(struct channels *all, struct client *c, const struct vg_share_message *message)
 {
 	bool fixed;
@@ -105,7 +110,7 @@ static int join(struct channels *all, struct client *c, const struct vg_share_me
 	if (!all->joined && !message->fixed == (all->policy.kind == ARB_FIXED))
 		arb_init(&all->policy, message->fixed ? ARB_FIXED : ARB_BURST, channels_clock());
 	fixed = all->policy.kind == ARB_FIXED;
-	if (c->number != ARB_NONE || !message->compute || message->compute > 100)
+	if (c->number != ARB_NONE || !is_weight(message->compute))
 		return -EPROTO;
 	if (!message->fixed == fixed) {
 		answer(c, VG_SHARE_REFUSED,
@@ -163,7 +168,7 @@ static int take_page(struct client *c, int *fds)
 
 static int weigh(struct channels *all, const struct client *c, const struct vg_share_message *message)
 {
-	if (c->number == ARB_NONE || !message->compute || message->compute > 100)
+	if (c->number == ARB_NONE || !is_weight(message->compute))
 		return -EPROTO;
 	arb_weigh(&all->policy, c->number, message->compute, channels_clock());
 	return 0;

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-enum { PERCENT = 100 };
-
 static struct arb_channel *at(struct arbiter *a, int number)
 {
 	return number < 0 || number >= ARB_CHANNELS || !a->channel[number].used ? NULL : &a->channel[number];
@@ -12,7 +10,7 @@ static struct arb_channel *at(struct arbiter *a, int number)
 
 static uint32_t clamp(uint32_t weight)
 {
-	return weight < 1 ? 1 : weight > PERCENT ? PERCENT : weight;
+	return weight < ARB_LEAST ? ARB_LEAST : weight > ARB_WHOLE ? ARB_WHOLE : weight;
 }
 
 static uint64_t least(uint64_t x, uint64_t y)
@@ -23,7 +21,13 @@ static uint64_t least(uint64_t x, uint64_t y)
 /* What a hard cap is of some time. */
 static uint64_t part(const struct arb_channel *c, uint64_t ns)
 {
-	return ns / PERCENT * c->weight + ns % PERCENT * c->weight / PERCENT;
+	return ns / ARB_WHOLE * c->weight + ns % ARB_WHOLE * c->weight / ARB_WHOLE;
+}
+
+/* The time of which that is its part: by its weight. */
+static uint64_t whole(const struct arb_channel *c, uint64_t ns)
+{
+	return ns / c->weight * ARB_WHOLE + ns % c->weight * ARB_WHOLE / c->weight;
 }
 
 /* A hard cap that has less than this does not begin a turn: turns would be too short for their cost. */
@@ -85,8 +89,20 @@ static bool is_charged(const struct arbiter *a, int i, bool others_wait)
 
 static void charge(struct arb_channel *c, uint64_t ns)
 {
+	uint64_t rest = ns % c->weight * ARB_WHOLE + c->virtual_rest;
+
 	c->used_ns += ns;
-	c->virtual_ns += ns * PERCENT / c->weight;
+	c->virtual_ns += ns / c->weight * ARB_WHOLE + rest / c->weight;
+	c->virtual_rest = rest % c->weight;
+}
+
+/* Short times are many: their rests are kept, so that the sum is exact. */
+static uint64_t grow(struct arb_channel *c, uint64_t ns)
+{
+	uint64_t rest = ns % ARB_WHOLE * c->weight + c->budget_rest;
+
+	c->budget_rest = rest % ARB_WHOLE;
+	return ns / ARB_WHOLE * c->weight + rest / ARB_WHOLE;
 }
 
 /* A cap grows with time and falls by what is used. What it could not use because another channel had the GPU is kept for longer. */
@@ -95,7 +111,7 @@ static void fill(struct arbiter *a, int i, uint64_t ns, uint64_t charged)
 	struct arb_channel *c = &a->channel[i];
 	bool kept_back = c->wants && i != a->holder && c->budget_ns >= least_budget(c);
 	int64_t most = (int64_t)part(c, kept_back ? ARB_OWED_NS : ARB_WINDOW_NS);
-	int64_t more = (int64_t)part(c, ns) - (int64_t)charged;
+	int64_t more = (int64_t)grow(c, ns) - (int64_t)charged;
 
 	if (c->budget_ns + more <= most || more <= 0)
 		c->budget_ns += more;
@@ -183,6 +199,7 @@ void arb_weigh(struct arbiter *a, int number, uint32_t weight, uint64_t now)
 	if (!c)
 		return;
 	c->weight = clamp(weight);
+	c->virtual_rest = 0;
 	if (c->budget_ns > (int64_t)part(c, ARB_OWED_NS))
 		c->budget_ns = (int64_t)part(c, ARB_OWED_NS);
 }
@@ -190,7 +207,7 @@ void arb_weigh(struct arbiter *a, int number, uint32_t weight, uint64_t now)
 /* A pause between two kernels costs nothing; what was not used in a longer one is not kept. */
 static void come_back(const struct arbiter *a, struct arb_channel *c)
 {
-	uint64_t credit = ARB_CREDIT_NS * PERCENT / c->weight;
+	uint64_t credit = whole(c, ARB_CREDIT_NS);
 	uint64_t least = a->virtual_now > credit ? a->virtual_now - credit : 0;
 
 	if (c->virtual_ns < least)
@@ -279,7 +296,7 @@ static uint64_t end_of_turn(const struct arbiter *a, int next)
 
 	if (c->virtual_ns >= n->virtual_ns)
 		return last;
-	ahead = a->now + (n->virtual_ns - c->virtual_ns) * c->weight / PERCENT + 1;
+	ahead = a->now + part(c, n->virtual_ns - c->virtual_ns) + 1;
 	return ahead > last ? ahead : last;
 }
 
@@ -315,9 +332,9 @@ static uint64_t end_of_budget(const struct arbiter *a)
 {
 	const struct arb_channel *c = &a->channel[a->holder];
 
-	if (a->kind == ARB_BURST || c->weight == PERCENT || c->budget_ns <= 0)
+	if (a->kind == ARB_BURST || c->weight == ARB_WHOLE || c->budget_ns <= 0)
 		return UINT64_MAX;
-	return a->now + (uint64_t)c->budget_ns * PERCENT / (PERCENT - c->weight) + 1;
+	return a->now + (uint64_t)c->budget_ns * ARB_WHOLE / (ARB_WHOLE - c->weight) + 1;
 }
 
 static uint64_t next_with_holder(const struct arbiter *a)
@@ -344,7 +361,7 @@ static uint64_t next_budget(const struct arbiter *a)
 
 		if (!c->used || !c->wants || i == a->holder || c->budget_ns >= least_budget(c))
 			continue;
-		until = least(until, a->now + (uint64_t)(least_budget(c) - c->budget_ns) * PERCENT / c->weight + PERCENT);
+		until = least(until, a->now + whole(c, (uint64_t)(least_budget(c) - c->budget_ns)) + ARB_WHOLE / ARB_LEAST);
 	}
 	return until;
 }

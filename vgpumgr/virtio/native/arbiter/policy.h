@@ -13,9 +13,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../transport/share.h"
+
 enum arb_kind { ARB_FIXED, ARB_BURST };
 
-enum { ARB_CHANNELS = 64, ARB_NONE = -1 };
+enum { ARB_CHANNELS = 64, ARB_NONE = -1, ARB_WHOLE = VG_SHARE_WHOLE, ARB_LEAST = VG_SHARE_LEAST };
 
 #define ARB_TURN_NS 4000000ull      /* of a turn, while others wait */
 /*
@@ -39,8 +41,9 @@ struct arb_channel {
 	bool used, wants, busy;
 	bool overdue;            /* it had its turn, did not drain, and others go on */
 	enum arb_turn turn;      /* the decision */
-	uint32_t weight;         /* percent, 1 to 100 */
+	uint32_t weight;         /* millionths of the GPU's time, ARB_LEAST to ARB_WHOLE */
 	uint64_t virtual_ns;     /* what it was charged, by its weight */
+	uint64_t virtual_rest, budget_rest; /* what is less than a nanosecond of these, in parts of the weight, and of the whole */
 	uint64_t pause_ns;       /* between the end of its work and more of it, usually */
 	uint64_t idle_at;        /* 0: it has or wants some */
 	int64_t budget_ns;       /* of a hard cap; below 0: debt */
@@ -58,7 +61,7 @@ struct arbiter {
 };
 
 void arb_init(struct arbiter *a, enum arb_kind kind, uint64_t now);
-/* A channel's number; ARB_NONE: there are too many. `weight` is brought into 1 to 100. */
+/* A channel's number; ARB_NONE: there are too many. `weight` is brought into its bounds. */
 int arb_join(struct arbiter *a, uint32_t weight, uint64_t now);
 void arb_leave(struct arbiter *a, int number, uint64_t now);
 void arb_weigh(struct arbiter *a, int number, uint32_t weight, uint64_t now);

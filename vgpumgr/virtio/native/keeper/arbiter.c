@@ -185,15 +185,22 @@ void keeper_adopt_arbiter(struct keeper *keeper, int fd)
 		lose_arbiter(keeper);
 }
 
-int keeper_set_compute(struct keeper *keeper, uint64_t compute)
+uint32_t keeper_read_percent(const char *text)
+{
+	double percent = strtod(text, NULL);
+
+	return percent >= 1 && percent <= 100 ? (uint32_t)(percent * VG_SHARE_PERCENT + 0.5) : 0;
+}
+
+int keeper_set_compute(struct keeper *keeper, uint32_t compute)
 {
 	int error = 0;
 
 	if (!keeper->options.arbiter)
 		return -ENOENT;
-	if (compute < 1 || compute > 100)
+	if (!compute)
 		return -EINVAL;
-	keeper->share.compute = (uint32_t)compute;
+	keeper->share.compute = compute;
 	if (keeper->share.socket >= 0)
 		error = say(keeper, VG_SHARE_WEIGH, NULL, 0);
 	if (error)

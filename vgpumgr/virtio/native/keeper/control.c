@@ -73,7 +73,7 @@ static void change_memory(struct keeper *keeper, const char *line, FILE *out)
 static void set_compute(struct keeper *keeper, const char *line, FILE *out)
 {
 	const char *value = find_value(line, "compute");
-	int error = keeper_set_compute(keeper, value ? strtoull(value, NULL, 10) : 0);
+	int error = keeper_set_compute(keeper, value ? keeper_read_percent(value) : 0);
 
 	if (error)
 		reply_error(out, error == -ENOENT ? "this channel has no share of the GPU's time" : "compute must be from 1 to 100 percent");

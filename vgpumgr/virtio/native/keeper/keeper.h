@@ -32,8 +32,9 @@ struct keeper_options {
 	unsigned cgroups;
 	bool tells_pids;         /* there is a socket that tells a process its number outside */
 	const char *arbiter;     /* its socket; NULL: the channel has no share of the GPU's time */
-	uint32_t compute;        /* percent */
+	uint32_t compute;        /* millionths */
 	bool fixed;              /* a hard cap */
+	const char *policy;      /* what `compute` means, in a word; NULL: burst */
 	struct sandbox sandbox;
 };
 
@@ -146,7 +147,9 @@ void keeper_tick_arbiter(struct keeper *keeper);
 /* A connection that the launcher has made; the caller closes it. */
 void keeper_adopt_arbiter(struct keeper *keeper, int fd);
 /* -ENOENT: there is no share; -EINVAL: no percentage. */
-int keeper_set_compute(struct keeper *keeper, uint64_t compute);
+/* A percentage, as 12.5, in millionths; 0: it is none from 1 to 100. */
+uint32_t keeper_read_percent(const char *text);
+int keeper_set_compute(struct keeper *keeper, uint32_t compute);
 
 /* log.c: worker.log; keeper.log, which no guest can write to, is shortened when it is opened */
 int keeper_log_open(struct keeper *keeper, const char *path);

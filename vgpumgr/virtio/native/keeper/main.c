@@ -20,7 +20,7 @@ static const char usage[] =
 	"                      [--socket-mode 0660] [--env NAME=VALUE]... [--detach]\n"
 	"                      [--sandbox UID:GID [--filter enforce|log|off] [--read PATH]... [--write PATH]...\n"
 	"                       [--device PATH]...] [--cgroup PATH]...\n"
-	"                      [--compute PERCENT --compute-policy fixed|burst --arbiter PATH] [-- WORKER-ARGUMENT...]\n"
+	"                      [--compute PERCENT --compute-policy fixed|burst|best-effort --arbiter PATH] [-- WORKER-ARGUMENT...]\n"
 	"Keeps one VM's channel: memory and doorbell for QEMU at DIR/ivshmem.sock, requests at DIR/control.sock.\n";
 
 /* ---- options ---- */
@@ -88,10 +88,12 @@ static int parse_option(struct keeper_options *options, int option, char *value)
 		options->cgroup[options->cgroups++] = value;
 		return 0;
 	case 'C':
-		return sscanf(value, "%u", &options->compute) == 1 && options->compute - 1 < 100 ? 0 : -EINVAL;
+		options->compute = keeper_read_percent(value);
+		return options->compute ? 0 : -EINVAL;
 	case 'P':
+		options->policy = value;
 		options->fixed = !strcmp(value, "fixed");
-		return options->fixed || !strcmp(value, "burst") ? 0 : -EINVAL;
+		return options->fixed || !strcmp(value, "burst") || !strcmp(value, "best-effort") ? 0 : -EINVAL;
 	case 'A':
 		options->arbiter = value;
 		return 0;

@@ -276,7 +276,8 @@ static void write_share(const struct keeper *keeper, FILE *out)
 		fputs("null", out);
 		return;
 	}
-	fprintf(out, "{\"compute\": %u, \"policy\": \"%s\"", keeper->share.compute, keeper->options.fixed ? "fixed" : "burst");
+	fprintf(out, "{\"compute\": %u.%04u, \"policy\": \"%s\"", keeper->share.compute / VG_SHARE_PERCENT,
+		keeper->share.compute % VG_SHARE_PERCENT, keeper->options.policy ? keeper->options.policy : "burst");
 	number(out, "used_ns", vg_load64(&account->used_ns));
 	number(out, "throttled_ns", vg_load64(&account->throttled_ns));
 	number(out, "turns", vg_load64(&account->turns));

@@ -45,10 +45,12 @@ enum vg_share_what {
 };
 
 enum { VG_SHARE_TEXT = 96 };
+/* Of `compute`, millionths of the GPU's time: all of it, the least, and one percent. */
+enum { VG_SHARE_WHOLE = 1000000, VG_SHARE_LEAST = 10000, VG_SHARE_PERCENT = 10000 };
 
 struct vg_share_message {
 	uint32_t what;
-	uint32_t compute;        /* percent */
+	uint32_t compute;        /* millionths */
 	uint32_t fixed;          /* not 0: a hard cap */
 	char text[VG_SHARE_TEXT];
 };
