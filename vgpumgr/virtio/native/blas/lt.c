@@ -472,10 +472,3 @@ int cublasLtHeuristicsCacheSetCapacity(size_t wanted)
 	capacity = wanted;
 	return BLAS_OK;
 }
-
-BLAS_API unsigned int cublasLtDisableCpuInstructionsSetMask(unsigned int mask);
-unsigned int cublasLtDisableCpuInstructionsSetMask(unsigned int mask)
-{
-	(void)mask;
-	return 0;
-}

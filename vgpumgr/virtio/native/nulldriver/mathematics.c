@@ -6,7 +6,7 @@
 
 #define API __attribute__((visibility("default")))
 
-enum { OK = 0, INVALID_VALUE = 7, ALGO_BYTES = 64, RESULT_BYTES = 96, VERSION = 131000 };
+enum { OK = 0, INVALID_VALUE = 7, ALGO_BYTES = 64, RESULT_BYTES = 96 };
 
 static int make(void **object)
 {
@@ -41,18 +41,22 @@ ENDS(cublasLtMatrixLayoutDestroy)
 ENDS(cublasLtMatmulPreferenceDestroy)
 ENDS(cublasLtMatrixTransformDescDestroy)
 
-API int cublasGetVersion_v2(void *handle, int *version);
-int cublasGetVersion_v2(void *handle, int *version)
+static int property(int number, int *value)
 {
-	(void)handle;
-	*version = VERSION;
+	*value = number == 0 ? 13 : number == 1 ? 10 : 0;
 	return OK;
 }
 
-API size_t cublasLtGetVersion(void);
-size_t cublasLtGetVersion(void)
+API int cublasGetProperty(int number, int *value);
+int cublasGetProperty(int number, int *value)
 {
-	return VERSION;
+	return property(number, value);
+}
+
+API int cublasLtGetProperty(int number, int *value);
+int cublasLtGetProperty(int number, int *value)
+{
+	return property(number, value);
 }
 
 API int cublasLtMatmulAlgoGetHeuristic(void *handle, void *desc, void *a, void *b, void *c, void *d, void *preference, int wanted,

@@ -117,18 +117,22 @@ void wk_math_end(struct wk_math *math)
 
 /* ---- the operations */
 
+/* As CUBLAS_VERSION: the major number times 10000, the minor one times 100, the patch. */
 static uint64_t ask_version(uint32_t library)
 {
-	int (*ask)(void *, int *);
-	size_t (*ask_lt)(void);
-	int version = 0;
+	static const char *const names[] = { [VG_MATH_BLAS] = "cublasGetProperty", [VG_MATH_LT] = "cublasLtGetProperty" };
+	int (*ask)(int property, int *value);
+	uint64_t version = 0;
 
-	if (library == VG_MATH_LT) {
-		*(void **)&ask_lt = wk_math_find(library, "cublasLtGetVersion");
-		return ask_lt ? ask_lt() : 0;
+	*(void **)&ask = wk_math_find(library, names[library]);
+	for (int i = 0; ask && i < 3; i++) {
+		int value = 0;
+
+		if (ask(i, &value) != MATH_OK)
+			return 0;
+		version = version * 100 + (uint64_t)value;
 	}
-	*(void **)&ask = wk_math_find(library, "cublasGetVersion_v2");
-	return ask && ask(NULL, &version) == MATH_OK ? (uint64_t)version : 0;
+	return version;
 }
 
 CUresult wk_do_math_open(struct wk_call *c, const struct vg_math_open_request *in, struct vg_math_open_reply *out)
