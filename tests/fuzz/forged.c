@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "blas_functions.h"
 #include "lane.h"
+#include "math.h"
 #include "session.h"
 #include "vg_worker.h"
 
@@ -16,7 +18,7 @@ enum { OBJECTS = 40, GENERATION = 1000, UNIT = 2 << 20 };
 static const uint32_t tags[WK_TABLES] = { VG_TAG_CONTEXT, VG_TAG_STREAM,   VG_TAG_EVENT,
 					  VG_TAG_MODULE,  VG_TAG_FUNCTION, VG_TAG_POOL,
 					  VG_TAG_PHYSICAL, VG_TAG_GRAPH, VG_TAG_GRAPH_EXEC,
-					  VG_TAG_ARRAY,	  VG_TAG_MIPMAP,   VG_TAG_TEXTURE, VG_TAG_SURFACE };
+					  VG_TAG_ARRAY,	  VG_TAG_MIPMAP,   VG_TAG_TEXTURE, VG_TAG_SURFACE, VG_TAG_MATH };
 static struct vg_lane lanes[2];
 static uint64_t spaces[2]; /* 4 units, of which the second and the third are mapped, and the second is open */
 static uint64_t state;
@@ -72,6 +74,25 @@ static bool make_array(struct wk_call *c, int session, enum wk_kind kind, uint64
 	return true;
 }
 
+static int end_nothing(void *handle)
+{
+	(void)handle;
+	return 0;
+}
+
+/* A handle of a library that is not there. */
+static struct wk_math *new_math(void)
+{
+	struct wk_math *math = calloc(1, sizeof(*math));
+
+	if (!math)
+		abort();
+	math->library = VG_MATH_BLAS;
+	math->destroy = end_nothing;
+	pthread_mutex_init(&math->lock, NULL);
+	return math;
+}
+
 /* The odd ones are taken out again: their handles are stale. */
 static void fill(struct wk_session *s, int session, struct wk_object *context)
 {
@@ -98,6 +119,8 @@ static void fill(struct wk_session *s, int session, struct wk_object *context)
 				driver = new_exec();
 			else if (kind == WK_POOL)
 				wk_driver.cuMemPoolCreate((CUmemoryPool *)&driver, &(CUmemPoolProps){ 0 });
+			else if (kind == WK_MATH)
+				driver = new_math();
 			if (wk_reserve(&c, kind, handle))
 				abort();
 			if (kind == WK_PHYSICAL)

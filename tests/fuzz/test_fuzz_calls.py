@@ -31,11 +31,13 @@ def build(source: Path, directory: Path) -> Path:
     worker = [p for p in sorted((NATIVE / "worker").glob("*.c")) if p.name != "main.c"]
     sources = [
         *worker,
-        NATIVE / "codec/codec.c",
+        *sorted((NATIVE / "codec").glob("*.c")),
         NATIVE / "transport/worker_limits.c",
         NATIVE / "transport/worker_share.c",
         NATIVE / "generated/vg_codec.c",
         NATIVE / "generated/vg_dispatch.c",
+        NATIVE / "generated/vg_blas_table.c",
+        NATIVE / "generated/vg_blas_calls.c",
         *WORKER_RULES,
     ]
     flags = [

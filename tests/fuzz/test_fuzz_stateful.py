@@ -20,19 +20,25 @@ import pytest
 from tests.support.coverage import read_coverage
 from tests.unit.calls_rig import RULES, WORKER_RULES
 from tests.unit.test_codegen import _include
+from tests.unit.transport_rig import LIB
 from vgpumgr.virtio.codegen.__main__ import load
+from vgpumgr.virtio.codegen.blas import parse_blas
+from vgpumgr.virtio.codegen.coverage import MATHEMATICS as MATHEMATICS_SPEC
 from vgpumgr.virtio.codegen.model import Field, Operation
 
 pytestmark = pytest.mark.native
 
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "vgpumgr" / "virtio" / "native"
+NULL_LIBRARIES = LIB / "bin" / "null"
 GATE = 0.85
 """Lines of each gated file that a short run executes, at least."""
+#: what mathematics.c is for
+MATHEMATICS = ("blas.c", "lt.c", "math.c")
 #: the filter's tables are executed instruction by instruction in tests/unit/test_filter_table.py; main() is not linked;
 #: shares and the window take it that a process has one session, as a worker's have: the channel's tests run them
 #: (test_calls_with_share.py, tests/sanitize)
-UNGATED = ("filter.c", "main.c", "share.c", "window.c")
+UNGATED = ("filter.c", "main.c", "share.c", "window.c", *MATHEMATICS)
 SANITIZERS = {
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     "thread": ("-fsanitize=thread", "-Wno-tsan"),
@@ -84,11 +90,12 @@ def compile_with(directory: Path, flags: Sequence[str], *words: str) -> None:
 def compile_worker(directory: Path, flags: Sequence[str]) -> list[str]:
     """Objects of the worker's calls and the null driver."""
     worker = [p for p in sorted((NATIVE / "worker").glob("*.c")) if p.name != "main.c"]
-    generated = [NATIVE / "generated" / n for n in ("vg_codec.c", "vg_dispatch.c")]
-    driver = sorted((NATIVE / "nulldriver").glob("*.c"))
+    names = ("vg_codec.c", "vg_dispatch.c", "vg_blas_table.c", "vg_blas_calls.c")
+    generated = [NATIVE / "generated" / n for n in names]
+    driver = [p for p in sorted((NATIVE / "nulldriver").glob("*.c")) if p.stem != "mathematics"]
     driver += [NATIVE / "transport" / f"worker_{name}.c" for name in ("limits", "share")]
     driver += WORKER_RULES
-    sources = [*worker, NATIVE / "codec" / "codec.c", *generated, *driver]
+    sources = [*worker, *sorted((NATIVE / "codec").glob("*.c")), *generated, *driver]
     compile_with(directory, flags, "-c", *map(str, sources))
     return [str(directory / f"{path.stem}.o") for path in sources]
 
@@ -143,6 +150,35 @@ def test_a_short_run_reaches_the_operations(tmp_path: Path) -> None:
     assert gated <= {*shares}
     short = {path.name: f"{shares[path]:.0%}" for path in sorted(gated) if shares[path] < GATE}
     assert not short, f"below {GATE:.0%} of its lines"
+
+
+def fuzz_mathematics(directory: Path, sanitizer: str) -> list[int]:
+    """Functions of cuBLAS called, functions of cuBLASLt, calls accepted, calls refused."""
+    program = build(directory, ("mathematics.c", "lane.c"), sanitizer)
+    count = os.environ.get("VGPUMGR_FUZZ_ROUNDS", "40000")
+    seed = os.environ.get("VGPUMGR_FUZZ_SEED", "1")
+    return [int(w) for w in run(program, str(NULL_LIBRARIES), count, seed).split() if w.isdigit()]
+
+
+@each_sanitizer
+def test_calls_of_mathematics_libraries_harm_nobody(sanitizer: str, tmp_path: Path) -> None:
+    functions, light, accepted, refused = fuzz_mathematics(tmp_path, sanitizer)
+    assert functions == len(parse_blas(MATHEMATICS_SPEC))
+    assert light == 9
+    # one that nobody waits for and fails is the next one's error
+    assert accepted > 1000 < refused
+
+
+def test_they_reach_the_code_for_mathematics_libraries(tmp_path: Path) -> None:
+    fuzz_mathematics(tmp_path, "coverage")
+    shares = read_coverage(tmp_path)
+    short = {
+        path.name: f"{share:.0%}"
+        for path, share in shares.items()
+        if path.name in (*MATHEMATICS, "blas_functions.c") and share < GATE
+    }
+    assert not short, f"below {GATE:.0%} of its lines"
+    assert {*MATHEMATICS} <= {path.name for path in shares}
 
 
 @pytest.mark.xdist_group("fuzz-address")

@@ -106,12 +106,12 @@ def _guest_options(made: Path) -> list[str]:
 
 def _worker_sources(made: Path) -> list[Path]:
     shared = [NATIVE / "transport" / name for name in ("layout.c", "util.c")]
-    names = ("vg_dispatch.c", "vg_codec.c", "added_worker.c")
+    names = ("vg_dispatch.c", "vg_codec.c", "vg_blas_table.c", "vg_blas_calls.c", "added_worker.c")
     return [
         *sorted((NATIVE / "worker").glob("*.c")),
         *WORKER_RULES,
         *sorted((NATIVE / "transport").glob("worker_*.c")), *shared,
-        NATIVE / "codec" / "codec.c", *(made / name for name in names),
+        *sorted((NATIVE / "codec").glob("*.c")), *(made / name for name in names),
     ]  # fmt: skip
 
 

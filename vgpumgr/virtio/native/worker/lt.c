@@ -169,9 +169,10 @@ static int add_all(struct objects *objects, struct reader *r, int kind, unsigned
 
 /* ---- calls */
 
+/* A call that nobody waits for has no room. */
 static void give(struct math_call *call, const void *data, size_t bytes)
 {
-	if (bytes > call->room - call->filled)
+	if (!bytes || bytes > call->room - call->filled)
 		return;
 	memcpy(call->values + call->filled, data, bytes);
 	call->filled += bytes;

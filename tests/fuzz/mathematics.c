@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls of mathematics libraries as guests could make them, right ones and wrong ones: usage is mathematics DIRECTORY COUNT
+ * SEED, where the null libraries are in DIRECTORY. Several threads share handles and end them. Prints how many functions of
+ * each library were called, and how many calls were accepted and refused.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blas_functions.h"
+#include "lane.h"
+#include "lt_wire.h"
+#include "math.h"
+#include "session.h"
+#include "vg_worker.h"
+
+enum { THREADS = 3, HANDLES = 4, BYTES = 2048, FUNCTIONS = 512 };
+
+static struct vg_lane lane;
+static struct wk_session *session;
+static uint64_t context;
+static unsigned long count;
+static _Atomic uint32_t sequence, slots;
+static _Atomic uint64_t handles[2][HANDLES]; /* of each library */
+static _Atomic unsigned long accepted, refused;
+static _Atomic bool called[FUNCTIONS], called_light[LT_FUNCTIONS];
+
+struct thread {
+	pthread_t thread;
+	uint64_t random;
+	_Alignas(8) uint8_t arguments[BYTES];
+	size_t length;
+};
+
+static uint64_t roll(struct thread *t)
+{
+	t->random ^= t->random << 13, t->random ^= t->random >> 7, t->random ^= t->random << 17;
+	return t->random;
+}
+
+static bool once_in(struct thread *t, uint64_t n)
+{
+	return roll(t) % n == 0;
+}
+
+static void learn(struct vg_lane *l, const struct lane_call *call, int32_t status, const void *data, size_t length)
+{
+	(void)l, (void)call, (void)length, (void)data;
+	if (status == CUDA_SUCCESS)
+		accepted++;
+	else
+		refused++;
+}
+
+/* A frame of that operation with this payload, exactly as long. */
+static void send(uint32_t op, const uint8_t *bytes, size_t length)
+{
+	const struct wk_operation *o = wk_operation(op);
+	struct vg_call call = { .op = op, .sequence = ++sequence, .wants_reply = !(o->flags & WK_QUIET) };
+	uint8_t *payload = malloc(length ? length : 1);
+
+	while (call.wants_reply && !lane_ask(&lane, call.sequence, op))
+		sched_yield();
+	memcpy(payload, bytes, length);
+	call.payload = payload;
+	call.payload_length = (uint32_t)length;
+	if (wk_call(session, &lane, &call) && call.wants_reply)
+		lane_refused(&lane, call.sequence);
+	free(payload);
+}
+
+#define SEND(name, ...)                                                              \
+	do {                                                                         \
+		struct vg_##name##_request in_ = { __VA_ARGS__ };                    \
+		uint8_t bytes_[VG_MAX_##name##_request];                             \
+		struct vg_encoder e_;                                                \
+		size_t size_ = vg_size_##name##_request(&in_);                       \
+		vg_encoder_init(&e_, bytes_, size_);                                 \
+		vg_put_##name##_request(&e_, &in_);                                  \
+		if (!vg_encoder_end(&e_))                                            \
+			send(VG_OP_##name, bytes_, size_);                           \
+	} while (0)
+
+static void put(struct thread *t, uint64_t word)
+{
+	if (t->length + sizeof(word) > BYTES)
+		return;
+	memcpy(t->arguments + t->length, &word, sizeof(word));
+	t->length += sizeof(word);
+}
+
+/* ---- cuBLAS */
+
+static uint64_t make_word(struct thread *t, const struct blas_argument *a)
+{
+	static const uint64_t types[] = { 0, 1, 2, 4, 5, 6, 14, 15, 16, 77, 200 }, computes[] = { 64, 68, 70, 72, 79, 99 };
+
+	switch (a->kind) {
+	case BLAS_TYPE:
+		return types[roll(t) % (sizeof(types) / sizeof(types[0]) - 3 * !once_in(t, 10))];
+	case BLAS_COMPUTE:
+		return computes[roll(t) % (sizeof(computes) / sizeof(computes[0]) - !once_in(t, 10))];
+	default:
+		return once_in(t, 20) ? roll(t) : roll(t) % 64;
+	}
+}
+
+static uint64_t make_blas(struct thread *t, bool on_device)
+{
+	unsigned int place = (unsigned int)(roll(t) % blas_functions_count);
+	const struct blas_function *f = &blas_functions[place];
+	uint64_t words[BLAS_ARGUMENTS];
+
+	t->length = 0;
+	for (unsigned int i = 0; i < f->count; i++)
+		put(t, words[i] = make_word(t, &f->arguments[i]));
+	for (unsigned int i = 0; i < f->count; i++)
+		for (size_t n = 0; blas_is_sent(&f->arguments[i], on_device) && n < blas_value_bytes(f, words, i); n += 8)
+			put(t, roll(t));
+	called[place] = true;
+	return once_in(t, 50) ? roll(t) | 1ull << 32 : f->id;
+}
+
+/* ---- cuBLASLt */
+
+static void put_attributes(struct thread *t)
+{
+	uint64_t n = once_in(t, 60) ? roll(t) % 100 : roll(t) % 6;
+
+	put(t, n);
+	for (uint64_t i = 0; i < n; i++) {
+		put(t, roll(t) % (once_in(t, 60) ? 50 : 30) | (once_in(t, 60) ? roll(t) : once_in(t, 2) ? 4 : 8) << 32);
+		put(t, once_in(t, 8) ? roll(t) : roll(t) % 8);
+	}
+}
+
+static void put_words(struct thread *t, int n)
+{
+	for (int i = 0; i < n; i++)
+		put(t, once_in(t, 30) ? roll(t) : roll(t) % 40);
+}
+
+static uint64_t make_light(struct thread *t)
+{
+	/* objects with attributes, and words behind them */
+	static const struct {
+		int objects, words;
+	} shapes[LT_FUNCTIONS] = {
+		[LT_MATMUL] = { 5, 11 },      [LT_HEURISTIC] = { 6, 1 }, [LT_ALGO_INIT] = { 0, 7 },
+		[LT_ALGO_CHECK] = { 5, 8 },   [LT_ALGO_IDS] = { 0, 7 },  [LT_ALGO_CAP] = { 0, 10 },
+		[LT_ALGO_CONFIG] = { 0, 10 }, [LT_ALGO_SET] = { 0, 11 }, [LT_TRANSFORM] = { 4, 7 },
+	};
+	uint64_t function = roll(t) % LT_FUNCTIONS;
+
+	t->length = 0;
+	for (int i = 0; i < shapes[function].objects; i++)
+		put_attributes(t);
+	for (int i = 0; function == LT_ALGO_SET && i < 1; i++) { /* bytes of a value come before it */
+		put_words(t, 9);
+		put(t, once_in(t, 10) ? roll(t) : 4);
+		put_words(t, 1);
+		called_light[function] = true;
+		return function;
+	}
+	put_words(t, shapes[function].words);
+	if (function == LT_MATMUL) {
+		bool algo = once_in(t, 2);
+
+		put(t, algo);
+		put_words(t, algo ? LT_ALGO_WORDS : 0);
+	}
+	called_light[function] = function > 0;
+	return function;
+}
+
+/* ---- what they do */
+
+static void make_handle(struct thread *t)
+{
+	uint32_t library = once_in(t, 30) ? 7 : 1 + (uint32_t)(roll(t) % 2), slot = ++slots;
+	uint64_t made = vg_handle_make(VG_TAG_MATH, 1, slot % VG_CAP_MATH);
+
+	if (slot >= VG_CAP_MATH)
+		return;
+	SEND(math_create, .context = context, .created = made, .library = library);
+	if (library <= 2)
+		handles[library - 1][roll(t) % HANDLES] = made;
+}
+
+static void call(struct thread *t)
+{
+	bool light = once_in(t, 2), on_device = once_in(t, 3);
+	uint64_t handle = handles[light ? once_in(t, 2) : 0][roll(t) % HANDLES];
+	uint64_t function = light ? make_light(t) : make_blas(t, on_device);
+	uint32_t mode = on_device | (once_in(t, 4) ? 2 : 0);
+	struct vg_bytes arguments = { t->arguments, t->length };
+
+	if (once_in(t, 20))
+		arguments.length = roll(t) % (t->length + 1);
+	else if (once_in(t, 20) && t->length + 8 <= BYTES)
+		arguments.length += 8;
+	if (once_in(t, 100))
+		handle ^= 1ull << roll(t) % 60;
+	switch (roll(t) % 3) {
+	case 0:
+		SEND(math_call, context, handle, 0, function, mode, arguments);
+		break;
+	case 1:
+		SEND(math_try, context, handle, 0, function, mode, arguments);
+		break;
+	default:
+		SEND(math_ask, context, handle, 0, function, mode, arguments);
+	}
+}
+
+static void *live(void *argument)
+{
+	struct thread *t = argument;
+
+	for (unsigned long i = 0; i < count / THREADS; i++) {
+		if (once_in(t, 200))
+			make_handle(t);
+		if (once_in(t, 400))
+			SEND(math_destroy, context, handles[roll(t) % 2][roll(t) % HANDLES]);
+		if (once_in(t, 100))
+			SEND(math_open, (uint32_t)(roll(t) % 4));
+		call(t);
+	}
+	return NULL;
+}
+
+static void start(void)
+{
+	struct thread t = { .random = 77 };
+
+	context = vg_handle_make(VG_TAG_CONTEXT, 1, 0);
+	SEND(context_create, .created = context);
+	for (int i = 0; i < 40; i++)
+		make_handle(&t);
+}
+
+static unsigned int count_called(const _Atomic bool *flags, unsigned int n)
+{
+	unsigned int found = 0;
+
+	for (unsigned int i = 0; i < n; i++)
+		found += flags[i];
+	return found;
+}
+
+int main(int argc, char **argv)
+{
+	struct thread threads[THREADS];
+	char message[512], option[512], limits[] = "--limits=device-memory:1099511627776";
+
+	if (argc < 4)
+		return 2;
+	snprintf(option, sizeof(option), VG_OPTION_MATH "/nowhere:%s", argv[1]);
+	wk_math_read(3, (char *[]){ argv[0], limits, option });
+	count = strtoul(argv[2], NULL, 0);
+	if (wk_driver_load(NULL, message, sizeof(message)))
+		return 2;
+	pthread_mutex_init(&lane.lock, NULL);
+	lane.learn = learn;
+	session = wk_session_create(&lane);
+	start();
+	for (int i = 0; i < THREADS; i++) {
+		threads[i] = (struct thread){ .random = (strtoull(argv[3], NULL, 0) + (uint64_t)i) * 0x9e3779b97f4a7c15 | 1 };
+		pthread_create(&threads[i].thread, NULL, live, &threads[i]);
+	}
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i].thread, NULL);
+	wk_session_destroy(session);
+	printf("%u functions %u light %lu accepted %lu refused\n", count_called(called, blas_functions_count),
+	       count_called(called_light, LT_FUNCTIONS), accepted, refused);
+	return lane.asked == lane.answered ? 0 : 1;
+}
