@@ -13,8 +13,25 @@ from typing import Any
 import numpy as np
 
 from tests.sim.blas_client import (
-    BF16, C32, C64, CI8, DEVICE, HOST, R16, R32, R64, REAL, RI8, RI32,
-    Matrix, Place, Scalar, Strided, Vector, draw, letter_of,
+    BF16,
+    C32,
+    C64,
+    CI8,
+    DEVICE,
+    HOST,
+    R16,
+    R32,
+    R64,
+    REAL,
+    RI8,
+    RI32,
+    Matrix,
+    Place,
+    Scalar,
+    Strided,
+    Vector,
+    draw,
+    letter_of,
 )  # fmt: skip
 
 Values = dict[str, Any]
@@ -126,7 +143,12 @@ def make_reduction(d: Draw, code: int, result: int, extra: Values) -> tuple[Valu
 
     def expect(v: Values) -> None:
         e = v["x"].get()
-        v["result"].raw[:] = Scalar(np.linalg.norm(e) if "nrm2" in d.name.lower() else np.sum(np.abs(e.real) + np.abs(e.imag)), result).raw
+        v["result"].raw[:] = Scalar(
+            np.linalg.norm(e)
+            if "nrm2" in d.name.lower()
+            else np.sum(np.abs(e.real) + np.abs(e.imag)),
+            result,
+        ).raw
 
     return values, expect
 
@@ -150,7 +172,14 @@ def reduction_ex(d: Draw) -> tuple[Values, Any]:
 def make_dot(d: Draw, code: int, extra: Values) -> tuple[Values, Any]:
     n = d.size()
     x, y = d.vector(n, code), d.vector(n, code)
-    values = {"n": n, "x": x, "incx": x.inc, "y": y, "incy": y.inc, "result": Scalar(0, code)} | extra
+    values = {
+        "n": n,
+        "x": x,
+        "incx": x.inc,
+        "y": y,
+        "incy": y.inc,
+        "result": Scalar(0, code),
+    } | extra
 
     def expect(v: Values) -> None:
         e = v["x"].get().conj() if "dotc" in d.name.lower() else v["x"].get()
@@ -165,7 +194,11 @@ def dot(d: Draw) -> tuple[Values, Any]:
 
 def dot_ex(d: Draw) -> tuple[Values, Any]:
     code = VECTOR_TYPES[d.variant % 6]
-    return make_dot(d, code, {"xType": code, "yType": code, "resultType": code, "executionType": EXECUTION[code]})
+    return make_dot(
+        d,
+        code,
+        {"xType": code, "yType": code, "resultType": code, "executionType": EXECUTION[code]},
+    )
 
 
 def make_scal(d: Draw, code: int, alpha: int, extra: Values) -> tuple[Values, Any]:
@@ -184,10 +217,17 @@ def scal(d: Draw) -> tuple[Values, Any]:
 
 def scal_ex(d: Draw) -> tuple[Values, Any]:
     code = VECTOR_TYPES[d.variant % 6]
-    return make_scal(d, code, EXECUTION[code], {"alphaType": EXECUTION[code], "xType": code, "executionType": EXECUTION[code]})
+    return make_scal(
+        d,
+        code,
+        EXECUTION[code],
+        {"alphaType": EXECUTION[code], "xType": code, "executionType": EXECUTION[code]},
+    )
 
 
-def make_pair(d: Draw, code: int, change: Callable[[Values], None], extra: Values) -> tuple[Values, Any]:
+def make_pair(
+    d: Draw, code: int, change: Callable[[Values], None], extra: Values
+) -> tuple[Values, Any]:
     n = d.size()
     x, y = d.vector(n, code), d.vector(n, code)
     types = {"xType": code, "yType": code}
@@ -205,7 +245,12 @@ def axpy(d: Draw) -> tuple[Values, Any]:
 def axpy_ex(d: Draw) -> tuple[Values, Any]:
     code = VECTOR_TYPES[d.variant % 6]
     execution = EXECUTION[code]
-    return make_pair(d, code, change_axpy, {"alpha": d.scalar(execution), "alphaType": execution, "executiontype": execution})
+    return make_pair(
+        d,
+        code,
+        change_axpy,
+        {"alpha": d.scalar(execution), "alphaType": execution, "executiontype": execution},
+    )
 
 
 def change_copy(v: Values) -> None:
@@ -253,7 +298,12 @@ def rot(d: Draw) -> tuple[Values, Any]:
 def rot_ex(d: Draw) -> tuple[Values, Any]:
     code = VECTOR_TYPES[d.variant % 6]
     execution = EXECUTION[code]
-    extra = {"c": d.scalar(execution), "s": d.scalar(execution), "csType": execution, "executiontype": execution}
+    extra = {
+        "c": d.scalar(execution),
+        "s": d.scalar(execution),
+        "csType": execution,
+        "executiontype": execution,
+    }
     return make_pair(d, code, change_rot, extra)
 
 
@@ -273,11 +323,18 @@ def change_rotm(v: Values) -> None:
 def rotm(d: Draw) -> tuple[Values, Any]:
     code = (R32, R64)[d.variant % 2] if d.name.endswith("Ex") else d.code
     param = Scalar([d.pick(-2, -1, 0, 1), *draw(d.rng, 4, code)], code)
-    return make_pair(d, code, change_rotm, {"param": param, "paramType": code, "executiontype": code})
+    return make_pair(
+        d, code, change_rotm, {"param": param, "paramType": code, "executiontype": code}
+    )
 
 
 def rotg(d: Draw) -> tuple[Values, Any]:
-    values = {"a": d.scalar(), "b": d.scalar(), "c": Scalar(0, REAL.get(d.code, d.code)), "s": Scalar(0, d.code)}
+    values = {
+        "a": d.scalar(),
+        "b": d.scalar(),
+        "c": Scalar(0, REAL.get(d.code, d.code)),
+        "s": Scalar(0, d.code),
+    }
 
     def expect(v: Values) -> None:
         a, b = v["a"].get()[0], v["b"].get()[0]
@@ -347,7 +404,15 @@ def gemv_batch(d: Draw) -> tuple[Values, Any]:
         for _ in range(count)
     ]
     lists = {name: [part[name] for part in parts] for name in ("A", "x", "y")}
-    v: Values = {"trans": op, "m": m, "n": n, "lda": parts[0]["A"].ld, "incx": incx, "incy": incy, "batchCount": count}
+    v: Values = {
+        "trans": op,
+        "m": m,
+        "n": n,
+        "lda": parts[0]["A"].ld,
+        "incx": incx,
+        "incy": incy,
+        "batchCount": count,
+    }
     if "Strided" in d.name:
         strided = {name: Strided(some) for name, some in lists.items()}
         v |= strided | {f"stride{name}": value.stride for name, value in strided.items()}
@@ -356,7 +421,10 @@ def gemv_batch(d: Draw) -> tuple[Values, Any]:
 
     def expect(v: Values) -> None:
         for i in range(count):
-            some = {name: (v[name].parts if name in v else v[f"{name}array"])[i] for name in ("A", "x", "y")}
+            some = {
+                name: (v[name].parts if name in v else v[f"{name}array"])[i]
+                for name in ("A", "x", "y")
+            }
             change_gemv(v | some)
 
     return with_scalars(d, v), expect
@@ -367,7 +435,19 @@ def gbmv(d: Draw) -> tuple[Values, Any]:
     whole = limit_band(draw(d.rng, (m, n), d.code), kl, ku)
     stored = Matrix(band(whole, kl, ku), d.code)
     x, y = d.vector(m if op else n), d.vector(n if op else m)
-    v = {"trans": op, "m": m, "n": n, "kl": kl, "ku": ku, "A": stored, "lda": stored.ld, "x": x, "incx": x.inc, "y": y, "incy": y.inc}
+    v = {
+        "trans": op,
+        "m": m,
+        "n": n,
+        "kl": kl,
+        "ku": ku,
+        "A": stored,
+        "lda": stored.ld,
+        "x": x,
+        "incx": x.inc,
+        "y": y,
+        "incy": y.inc,
+    }
 
     def expect(v: Values) -> None:
         product = turn(whole, op) @ v["x"].get()
@@ -416,7 +496,9 @@ def symmetric_mv(d: Draw) -> tuple[Values, Any]:
     if shape == "p":
         v["AP"] = Vector(pack(whole, uplo), d.code)
     else:
-        v["A"] = Matrix(band(part, *((k, 0) if uplo == 0 else (0, k))) if shape == "b" else part, d.code)
+        v["A"] = Matrix(
+            band(part, *((k, 0) if uplo == 0 else (0, k))) if shape == "b" else part, d.code
+        )
         v["lda"] = v["A"].ld
 
     def expect(v: Values) -> None:
@@ -433,7 +515,17 @@ def ger(d: Draw) -> tuple[Values, Any]:
         y = v["y"].get().conj() if "gerc" in d.name else v["y"].get()
         v["A"].set(v["A"].get() + v["alpha"].get()[0] * np.outer(v["x"].get(), y))
 
-    return {"m": m, "n": n, "alpha": d.scalar(), "x": x, "incx": x.inc, "y": y, "incy": y.inc, "A": a, "lda": a.ld}, expect
+    return {
+        "m": m,
+        "n": n,
+        "alpha": d.scalar(),
+        "x": x,
+        "incx": x.inc,
+        "y": y,
+        "incy": y.inc,
+        "A": a,
+        "lda": a.ld,
+    }, expect
 
 
 def rank_update(d: Draw) -> tuple[Values, Any]:
@@ -507,7 +599,16 @@ def gemm(d: Draw) -> tuple[Values, Any]:
         }
         for _ in range(count)
     ]
-    v: Values = {"transa": opa, "transb": opb, "m": m, "n": n, "k": k, "computeType": compute, "algo": -1, "batchCount": count}
+    v: Values = {
+        "transa": opa,
+        "transb": opb,
+        "m": m,
+        "n": n,
+        "k": k,
+        "computeType": compute,
+        "algo": -1,
+        "batchCount": count,
+    }
     v |= {"Atype": ab, "Btype": ab, "Ctype": c, "alpha": d.scalar(scale), "beta": d.scalar(scale)}
     if scale == RI32:
         v |= {"alpha": Scalar(1, RI32), "beta": Scalar(d.pick(0, 1), RI32)}
@@ -524,7 +625,11 @@ def gemm(d: Draw) -> tuple[Values, Any]:
 
     def expect(v: Values) -> None:
         for i in range(count):
-            some = {n: (v[n].parts if "Strided" in d.name else v[f"{n}array"])[i] for n in "ABC"} if count > 1 else {}
+            some = (
+                {n: (v[n].parts if "Strided" in d.name else v[f"{n}array"])[i] for n in "ABC"}
+                if count > 1
+                else {}
+            )
             change_gemm(v | some)
 
     return v, expect
@@ -544,8 +649,22 @@ def rank_k(d: Draw) -> tuple[Values, Any]:
         c.set(symmetric(c.get(), uplo, True))
     if "kx" in d.name and hermitian:
         b = a
-    v: Values = {"uplo": uplo, "trans": op, "n": n, "k": k, "A": a, "lda": a.ld, "B": b, "ldb": b.ld, "C": c, "ldc": c.ld}
-    v |= {"alpha": d.scalar(REAL[d.code] if real_alpha else d.code), "beta": d.scalar(REAL[d.code] if real_beta else d.code)}
+    v: Values = {
+        "uplo": uplo,
+        "trans": op,
+        "n": n,
+        "k": k,
+        "A": a,
+        "lda": a.ld,
+        "B": b,
+        "ldb": b.ld,
+        "C": c,
+        "ldc": c.ld,
+    }
+    v |= {
+        "alpha": d.scalar(REAL[d.code] if real_alpha else d.code),
+        "beta": d.scalar(REAL[d.code] if real_beta else d.code),
+    }
     v |= {"Atype": ab, "Ctype": d.code}
     if "kx" in d.name and hermitian:
         v["alpha"].raw[:] = v["alpha"].raw.real
@@ -555,7 +674,10 @@ def rank_k(d: Draw) -> tuple[Values, Any]:
             return matrix.conj().T if hermitian else matrix.T
 
         two = "2k" in d.name
-        left, alpha = (turn(v[x].get(), op) if op != 1 else v[x].get().T for x in "A"), v["alpha"].get()[0]
+        left, alpha = (
+            (turn(v[x].get(), op) if op != 1 else v[x].get().T for x in "A"),
+            v["alpha"].get()[0],
+        )
         (a,) = left
         b = turn(v["B"].get(), op) if two or "kx" in d.name else a
         product = alpha * a @ adjoint(b)
@@ -569,26 +691,59 @@ def rank_k(d: Draw) -> tuple[Values, Any]:
 def symm(d: Draw) -> tuple[Values, Any]:
     side, uplo, m, n = d.pick(0, 1), d.pick(0, 1), d.size(), d.size()
     a, b, c = d.matrix(*((n, n) if side else (m, m))), d.matrix(m, n), d.matrix(m, n)
-    v = {"side": side, "uplo": uplo, "m": m, "n": n, "A": a, "lda": a.ld, "B": b, "ldb": b.ld, "C": c, "ldc": c.ld}
+    v = {
+        "side": side,
+        "uplo": uplo,
+        "m": m,
+        "n": n,
+        "A": a,
+        "lda": a.ld,
+        "B": b,
+        "ldb": b.ld,
+        "C": c,
+        "ldc": c.ld,
+    }
 
     def expect(v: Values) -> None:
         whole, b = symmetric(v["A"].get(), uplo, is_hermitian(d.name)), v["B"].get()
-        v["C"].set(v["alpha"].get()[0] * (b @ whole if side else whole @ b) + v["beta"].get()[0] * v["C"].get())
+        v["C"].set(
+            v["alpha"].get()[0] * (b @ whole if side else whole @ b)
+            + v["beta"].get()[0] * v["C"].get()
+        )
 
     return with_scalars(d, v), expect
 
 
 def triangular_m(d: Draw) -> tuple[Values, Any]:
     """trsm, trmm, and trsm in batches."""
-    side, uplo, op, unit, m, n = d.pick(0, 1), d.pick(0, 1), d.op(), d.pick(0, 1), d.size(), d.size()
+    side, uplo, op, unit, m, n = (
+        d.pick(0, 1),
+        d.pick(0, 1),
+        d.op(),
+        d.pick(0, 1),
+        d.size(),
+        d.size(),
+    )
     size, count = n if side else m, 3 if "Batched" in d.name else 1
-    some_a = [Matrix(draw(d.rng, (size, size), d.code) + 4 * np.eye(size), d.code) for _ in range(count)]
+    some_a = [
+        Matrix(draw(d.rng, (size, size), d.code) + 4 * np.eye(size), d.code) for _ in range(count)
+    ]
     if unit:
         for matrix in some_a:
             matrix.set(matrix.get() / 8)
     some_b = [Matrix(draw(d.rng, (m, n), d.code), d.code) for _ in range(count)]
     c = d.matrix(m, n)
-    v: Values = {"side": side, "uplo": uplo, "trans": op, "diag": unit, "m": m, "n": n, "alpha": d.scalar(), "C": c, "ldc": c.ld}
+    v: Values = {
+        "side": side,
+        "uplo": uplo,
+        "trans": op,
+        "diag": unit,
+        "m": m,
+        "n": n,
+        "alpha": d.scalar(),
+        "C": c,
+        "ldc": c.ld,
+    }
     v |= {"lda": some_a[0].ld, "ldb": some_b[0].ld, "batchCount": count}
     v |= {"A": some_a, "B": some_b} if count > 1 else {"A": some_a[0], "B": some_b[0]}
 
@@ -605,11 +760,29 @@ def triangular_m(d: Draw) -> tuple[Values, Any]:
 
 def geam(d: Draw) -> tuple[Values, Any]:
     opa, opb, m, n = d.op(), d.op(), d.size(), d.size()
-    a, b, c = d.matrix(*((n, m) if opa else (m, n))), d.matrix(*((n, m) if opb else (m, n))), d.matrix(m, n)
-    v = {"transa": opa, "transb": opb, "m": m, "n": n, "A": a, "lda": a.ld, "B": b, "ldb": b.ld, "C": c, "ldc": c.ld}
+    a, b, c = (
+        d.matrix(*((n, m) if opa else (m, n))),
+        d.matrix(*((n, m) if opb else (m, n))),
+        d.matrix(m, n),
+    )
+    v = {
+        "transa": opa,
+        "transb": opb,
+        "m": m,
+        "n": n,
+        "A": a,
+        "lda": a.ld,
+        "B": b,
+        "ldb": b.ld,
+        "C": c,
+        "ldc": c.ld,
+    }
 
     def expect(v: Values) -> None:
-        v["C"].set(v["alpha"].get()[0] * turn(v["A"].get(), opa) + v["beta"].get()[0] * turn(v["B"].get(), opb))
+        v["C"].set(
+            v["alpha"].get()[0] * turn(v["A"].get(), opa)
+            + v["beta"].get()[0] * turn(v["B"].get(), opb)
+        )
 
     return with_scalars(d, v), expect
 
@@ -621,7 +794,17 @@ def dgmm(d: Draw) -> tuple[Values, Any]:
     def expect(v: Values) -> None:
         v["C"].set(v["A"].get() * (v["x"].get() if mode else v["x"].get()[:, None]))
 
-    return {"mode": mode, "m": m, "n": n, "A": a, "lda": a.ld, "x": x, "incx": x.inc, "C": c, "ldc": c.ld}, expect
+    return {
+        "mode": mode,
+        "m": m,
+        "n": n,
+        "A": a,
+        "lda": a.ld,
+        "x": x,
+        "incx": x.inc,
+        "C": c,
+        "ldc": c.ld,
+    }, expect
 
 
 def packing(d: Draw) -> tuple[Values, Any]:
@@ -682,7 +865,14 @@ def getrf(d: Draw) -> tuple[Values, Any]:
             if pivots:
                 v["P"][i * n : i * n + n] = exchanges
 
-    return {"n": n, "A": some, "lda": some[0].ld, "P": ints(n * count) if pivots else None, "info": ints(count), "batchSize": count}, expect
+    return {
+        "n": n,
+        "A": some,
+        "lda": some[0].ld,
+        "P": ints(n * count) if pivots else None,
+        "info": ints(count),
+        "batchSize": count,
+    }, expect
 
 
 def factored(d: Draw) -> tuple[int, list[np.ndarray], Values]:
@@ -694,7 +884,19 @@ def factored(d: Draw) -> tuple[int, list[np.ndarray], Values]:
         exchanges.append(places)
         some.append(Matrix(lu, d.code))
     places = np.concatenate(exchanges).astype("i4") if pivots else None
-    return n, originals, {"n": n, "A": some, "Aarray": some, "lda": some[0].ld, "P": places, "devIpiv": places, "batchSize": count}
+    return (
+        n,
+        originals,
+        {
+            "n": n,
+            "A": some,
+            "Aarray": some,
+            "lda": some[0].ld,
+            "P": places,
+            "devIpiv": places,
+            "batchSize": count,
+        },
+    )
 
 
 def getri(d: Draw) -> tuple[Values, Any]:
@@ -721,7 +923,13 @@ def getrs(d: Draw) -> tuple[Values, Any]:
         for target, original in zip(v["Barray"], originals, strict=True):
             target.set(np.linalg.solve(turn(original, op), target.get()))
 
-    return v | {"trans": op, "nrhs": nrhs, "Barray": sides, "ldb": sides[0].ld, "info": info()}, expect
+    return v | {
+        "trans": op,
+        "nrhs": nrhs,
+        "Barray": sides,
+        "ldb": sides[0].ld,
+        "info": info(),
+    }, expect
 
 
 def matinv(d: Draw) -> tuple[Values, Any]:
@@ -770,7 +978,15 @@ def geqrf(d: Draw) -> tuple[Values, Any]:
             a.set(r)
             tau.set(t)
 
-    return {"m": m, "n": n, "Aarray": some, "lda": some[0].ld, "TauArray": taus, "info": info(), "batchSize": count}, expect
+    return {
+        "m": m,
+        "n": n,
+        "Aarray": some,
+        "lda": some[0].ld,
+        "TauArray": taus,
+        "info": info(),
+        "batchSize": count,
+    }, expect
 
 
 def gels(d: Draw) -> tuple[Values, Any]:

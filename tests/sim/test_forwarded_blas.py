@@ -11,11 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.calls_rig import NULL_DRIVER, PROGRAM_S, WORKER, null_channel, run_python, simulated_channel, start_python
+from tests.sim.test_run import PYTHON, RUN, host, machine
+from tests.support.run_host import Host
+from tests.unit.calls_rig import (
+    NULL_DRIVER,
+    PROGRAM_S,
+    WORKER,
+    null_channel,
+    run_python,
+    simulated_channel,
+    start_python,
+)
 from tests.unit.transport_rig import LIB, Rig
 from vgpumgr.virtio.codegen.blas import implemented
 from vgpumgr.virtio.codegen.coverage import MATHEMATICS, math_names
 
+__all__ = ["host", "machine"]
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
 MATH = f"--math={LIB / 'sim'}"
@@ -417,3 +428,24 @@ def test_the_null_library_makes_the_way_without_arithmetic() -> None:
     with Rig("ring", worker=WORKER, worker_args=args) as rig:
         assert run_python(rig, BEGIN + PRODUCT + code) == ""
 
+
+#: a product of 2 by 2 matrices, and where the worker has the library
+CONFINED = """
+import ctypes
+from ctypes import byref, c_float, c_size_t, c_uint64, c_void_p
+cu, lib = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libcublas.so.13")
+h, context, at = c_void_p(), c_void_p(), c_uint64()
+assert lib.cublasCreate_v2(byref(h)) == 0
+assert cu.cuMemAlloc_v2(byref(at), c_size_t(48)) == 0
+host, back, one, zero = (c_float * 8)(1, 2, 3, 4, 5, 6, 7, 8), (c_float * 4)(), c_float(1), c_float(0)
+assert cu.cuMemcpyHtoD_v2(at, host, c_size_t(32)) == 0
+second, third = c_uint64(at.value + 16), c_uint64(at.value + 32)
+assert lib.cublasSgemm_v2(h, 0, 0, 2, 2, 2, byref(one), at, 2, second, 2, byref(zero), third, 2) == 0
+assert cu.cuMemcpyDtoH_v2(back, third, c_size_t(16)) == 0
+print(*back)
+"""
+
+
+def test_a_worker_in_its_sandbox_has_the_libraries(host: Host) -> None:
+    done = host.call(*RUN, *PYTHON, CONFINED)
+    assert (done.stdout, done.stderr) == ("23.0 34.0 31.0 46.0\n", "")

@@ -11,7 +11,7 @@ from pathlib import Path
 VARIABLE = "VGPUMGR_MATH"
 #: of NVIDIA's packages and installers
 _DIRECTORIES = ("/usr/local/cuda/lib64", "/usr/local/cuda-13/lib64", "/usr/local/cuda-12/lib64")
-_NAMES = ("libcublas.so", "libcublasLt.so")
+LIBRARIES = ("libcublas.so", "libcublasLt.so")
 #: newest first, as the worker tries them
 _MAJORS = (13, 12)
 
@@ -48,7 +48,7 @@ def find_libraries(environ: Mapping[str, str]) -> tuple[MathLibrary, ...]:
 
 def _list_files(place: Path) -> Iterator[tuple[str, Path]]:
     for major in _MAJORS:
-        for name in _NAMES:
+        for name in LIBRARIES:
             path = place / f"{name}.{major}"
             if path.exists():
                 yield name, path

@@ -37,6 +37,7 @@ from vgpumgr.virtio.keeper import (
     WORKER_PROGRAM,
     find_other_version,
 )
+from vgpumgr.virtio.mathematics import LIBRARIES, find_libraries
 from vgpumgr.virtio.sandbox import choose_filter, is_unconfined
 
 #: the oldest that the tests run with: Debian 12's
@@ -206,6 +207,17 @@ def _check_programs(_host: ObservedHost) -> Finding:
     return report("ok", ", ".join(path.name for path in _PROGRAMS), evidence)
 
 
+def _check_mathematics(host: ObservedHost) -> Finding:
+    """None at all is no fault: guests' programs are told so by name, and many need none."""
+    found = find_libraries({**os.environ, **host.machine.variables})
+    evidence = tuple(f"{one.name}: {one.path}" for one in found)
+    if not found:
+        return report("ok", "none: guests' calls of cuBLAS are refused by name")
+    if len(found) < len(LIBRARIES):
+        return report("warning", f"{found[0].name} alone: one does not load without the other", *evidence)
+    return report("ok", ", ".join(one.path.name for one in found), *evidence)
+
+
 def _check_channel(host: ObservedHost) -> Finding:
     if not host.parts.is_privileged or os.geteuid() != 0:
         raise NotCheckedError("needs root: workers of channels are started by root")
@@ -355,6 +367,7 @@ CHECKS: Mapping[str, CheckFunction] = {
     "cgroup": _check_cgroup,
     "programs": _check_programs,
     "channel": _check_channel,
+    "mathematics": _check_mathematics,
     "daemon": _check_daemon,
     "restore-unit": _check_restore_unit,
     "other-tools": _check_other_tools,

@@ -203,7 +203,7 @@ def letters_of(name: str) -> tuple[str, str]:
     if match := re.match(r"(?:Sc|Dz)(?:nrm2|asum)", name):
         element = "C" if name.startswith("Sc") else "Z"
         return LETTERS[REAL[element]], LETTERS[element]
-    letter = name[0] if name[0] in LETTERS and name[1].islower() or name[1:2].isdigit() else "S"
+    letter = name[0] if (name[0] in LETTERS and name[1].islower()) or name[1:2].isdigit() else "S"
     return LETTERS.get(letter, LETTERS["S"]), LETTERS.get(letter, LETTERS["S"])
 
 
@@ -216,7 +216,7 @@ def routine_of(name: str) -> str:
 def write_function(family: Family, name: str, wide: bool) -> str:
     """One exported function."""
     integer = "int64_t" if wide else "int"
-    types = {argument: integer for argument in INTEGERS} | {"stride": "long long"}
+    types = dict.fromkeys(INTEGERS, integer) | {"stride": "long long"}
     parameters, values = ["void *handle"], []
     for argument in family.arguments:
         if argument.is_pointer:
