@@ -27,8 +27,18 @@ DTYPES = {
     C64: np.dtype("c16"), CI8: np.dtype("2i1"), RI32: np.dtype("i4"), BF16: np.dtype("u2"),
 }  # fmt: skip
 SIZES = {code: dtype.itemsize for code, dtype in DTYPES.items()}
-PRECISION = {R32: 2e-5, C32: 2e-5, R64: 1e-11, C64: 1e-11, R16: 2e-3, BF16: 1.6e-2, RI8: 0, RI32: 0, CI8: 0}
-LETTERS = {"S": R32, "D": R64, "C": C32, "Z": C64, "H": R16}
+PRECISION = {
+    R32: 2e-5,
+    C32: 2e-5,
+    R64: 1e-11,
+    C64: 1e-11,
+    R16: 2e-3,
+    BF16: 1.6e-2,
+    RI8: 0,
+    RI32: 0,
+    CI8: 0,
+}
+LETTERS = {"S": R32, "D": R64, "C": C32, "Z": C64, "H": R16, "T": BF16}
 REAL = {C32: R32, C64: R64}
 
 
@@ -189,14 +199,22 @@ class Gpu:
         address = self.alloc(raw.nbytes)
         if raw.nbytes:
             data = ctypes.c_void_p(raw.ctypes.data)
-            self.ok(self.cuda.cuMemcpyHtoD_v2(ctypes.c_uint64(address), data, ctypes.c_size_t(raw.nbytes)))
+            self.ok(
+                self.cuda.cuMemcpyHtoD_v2(
+                    ctypes.c_uint64(address), data, ctypes.c_size_t(raw.nbytes)
+                )
+            )
         return address
 
     def download(self, address: int, raw: np.ndarray) -> None:
         """Read it back."""
         if raw.nbytes:
             data = ctypes.c_void_p(raw.ctypes.data)
-            self.ok(self.cuda.cuMemcpyDtoH_v2(data, ctypes.c_uint64(address), ctypes.c_size_t(raw.nbytes)))
+            self.ok(
+                self.cuda.cuMemcpyDtoH_v2(
+                    data, ctypes.c_uint64(address), ctypes.c_size_t(raw.nbytes)
+                )
+            )
 
     def stream(self) -> ctypes.c_void_p:
         """A new stream."""
@@ -219,9 +237,9 @@ class Gpu:
         arguments: list[Any] = [self.handle]
         for kind, _, argument in self.specification[name]:
             value = values[argument]
-            if kind == "device":
-                arguments.append(ctypes.c_void_p(self.place(value, copies)))
-            elif kind in ("in", "inout", "out") and isinstance(value, Scalar) and mode == DEVICE:
+            if kind == "device" or (
+                kind in ("in", "inout", "out") and isinstance(value, Scalar) and mode == DEVICE
+            ):
                 arguments.append(ctypes.c_void_p(self.place(value, copies)))
             elif kind in ("in", "inout", "out", "host"):
                 arguments.append(ctypes.c_void_p(None if value is None else value.raw.ctypes.data))
