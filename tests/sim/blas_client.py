@@ -38,7 +38,7 @@ PRECISION = {
     RI32: 0,
     CI8: 0,
 }
-LETTERS = {"S": R32, "D": R64, "C": C32, "Z": C64, "H": R16}
+LETTERS = {"S": R32, "D": R64, "C": C32, "Z": C64, "H": R16, "T": BF16}
 REAL = {C32: R32, C64: R64}
 
 
@@ -237,7 +237,9 @@ class Gpu:
         arguments: list[Any] = [self.handle]
         for kind, _, argument in self.specification[name]:
             value = values[argument]
-            if kind == "device" or (kind in ("in", "inout", "out") and isinstance(value, Scalar) and mode == DEVICE):
+            if kind == "device" or (
+                kind in ("in", "inout", "out") and isinstance(value, Scalar) and mode == DEVICE
+            ):
                 arguments.append(ctypes.c_void_p(self.place(value, copies)))
             elif kind in ("in", "inout", "out", "host"):
                 arguments.append(ctypes.c_void_p(None if value is None else value.raw.ctypes.data))

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls every function of cublas.yaml with random operands, and compares with numpy: ``python -m tests.sim.blas_run SEED``."""
+"""Calls every function of cublas.yaml with random operands, and compares with numpy.
+
+``python -m tests.sim.blas_run SEED [-v]``; with -v each call is named before it is made.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.sim.blas_cases import MODES, Draw, find_maker
-from tests.sim.blas_client import PRECISION, Gpu, Place, Strided, decode
+from tests.sim.blas_cases import find_maker
+from tests.sim.blas_client import DEVICE, HOST, PRECISION, Gpu, Place, Strided, decode
+from tests.sim.blas_draw import Draw
 
 VARIANTS = 16
 PLAIN_VARIANTS = 3
@@ -48,8 +52,7 @@ def run_one(gpu: Gpu, rng: np.random.Generator, name: str, variant: int, mode: i
     maker = find_maker(name)
     assert maker, f"{name} has no case"
     values, expect = maker(Draw(rng, name, variant))
-    before = {k: v for k, v in values.items()}
-    wanted = copy.deepcopy(before)
+    wanted = copy.deepcopy(values)
     with np.errstate(all="ignore"):
         expect(wanted)
     status = gpu.call(name, values, mode)
@@ -68,7 +71,7 @@ def main(seed: int) -> int:
                 print(name, variant, flush=True)
             rng = np.random.default_rng([seed, variant, zlib.crc32(name.encode())])
             try:
-                run_one(gpu, rng, name, variant, MODES[variant % 2])
+                run_one(gpu, rng, name, variant, (HOST, DEVICE)[variant % 2])
             except Exception as error:
                 failures.append(f"{name} ({variant}): {type(error).__name__}: {error}")
                 break

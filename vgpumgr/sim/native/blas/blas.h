@@ -101,6 +101,7 @@ struct bl_driver {
 	CUresult (*cuMemHostAlloc)(void **, size_t, unsigned);
 	CUresult (*cuMemGetAddressRange_v2)(CUdeviceptr *, size_t *, CUdeviceptr);
 	CUresult (*cuStreamSynchronize)(CUstream);
+	CUresult (*cuThreadExchangeStreamCaptureMode)(CUstreamCaptureMode *);
 	CUresult (*cuStreamGetCaptureInfo_v2)(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, const CUgraphNode **,
 					      size_t *);
 	CUresult (*cuLaunchHostFunc)(CUstream, CUhostFn, void *);
@@ -108,8 +109,6 @@ struct bl_driver {
 				   void **, void **);
 	CUresult (*cuUserObjectCreate)(CUuserObject *, void *, CUhostFn, unsigned, unsigned);
 	CUresult (*cuGraphRetainUserObject)(CUgraph, CUuserObject, unsigned, unsigned);
-	CUresult (*cuDeviceGetAttribute)(int *, CUdevice_attribute, CUdevice);
-	CUresult (*cuCtxGetDevice)(CUdevice *);
 };
 extern struct bl_driver bl_driver;
 /* Finds the driver; a status. */
@@ -133,8 +132,6 @@ struct work {
 	struct bl_context *context;
 	bool kept; /* a graph has it and runs it any number of times */
 	bool wild; /* an address was missing */
-	struct work *next; /* runner.c */
-	bool done;
 };
 /* Posts the work on the stream; takes it in any case. With `wait`, comes back when it is done. */
 int bl_post(struct work *work, CUstream stream, bool wait);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "call.h"
+#include "tables.h"
 
 /* The type of a scalar argument. */
 static int scalar_type(const struct function *f, const int64_t *args, int i)
@@ -108,7 +108,7 @@ static void run_call(struct work *work)
 	work->wild = false;
 	if (is_empty(c) || !reach_scalars(c))
 		return;
-	end = family->operands(c->args, c->function->element, operands);
+	end = family->operands(c->args, c->function, operands);
 	for (const struct operand *o = operands; o < end; o++)
 		if (!reach_operand(c, o))
 			return;
@@ -143,7 +143,7 @@ static void write_info(const struct family *family, const int64_t *args)
 
 static int check(const struct function *f, const int64_t *args)
 {
-	int status = f->family->check(args, f->element);
+	int status = f->family->check(args, f);
 
 	if (status == BL_SUCCESS)
 		status = bl_check_types(f, args);

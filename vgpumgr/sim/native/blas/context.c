@@ -34,6 +34,19 @@ static int fill(struct bl_context *c)
 	return BL_SUCCESS;
 }
 
+/* The first work of a context may be in a capture, which none of this is part of. */
+static int fill_aside(struct bl_context *c)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	int status;
+
+	if (bl_driver.cuThreadExchangeStreamCaptureMode(&mode) != CUDA_SUCCESS)
+		return BL_NOT_INITIALIZED;
+	status = fill(c);
+	bl_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	return status;
+}
+
 static int add(CUcontext handle, unsigned long long id, struct bl_context **out)
 {
 	struct bl_context *c = calloc(1, sizeof *c);
@@ -43,7 +56,7 @@ static int add(CUcontext handle, unsigned long long id, struct bl_context **out)
 		return BL_ALLOC_FAILED;
 	c->handle = handle;
 	c->id = id;
-	status = fill(c);
+	status = fill_aside(c);
 	if (status != BL_SUCCESS) {
 		free(c);
 		return status;
@@ -69,8 +82,13 @@ int bl_context_current(struct bl_context **out)
 {
 	unsigned long long id;
 	CUcontext handle;
-	int status = enter_any(&handle);
+	int status = bl_driver_load();
 
+	/* a handle may be the other library's: nothing of this one has been called then */
+	if (status == BL_SUCCESS)
+		status = bl_runner_start();
+	if (status == BL_SUCCESS)
+		status = enter_any(&handle);
 	if (status != BL_SUCCESS)
 		return status;
 	if (bl_driver.cuCtxGetId(handle, &id) != CUDA_SUCCESS)

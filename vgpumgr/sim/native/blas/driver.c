@@ -26,13 +26,12 @@ static const struct {
 	WANTED(cuMemHostAlloc),
 	WANTED(cuMemGetAddressRange_v2),
 	WANTED(cuStreamSynchronize),
+	WANTED(cuThreadExchangeStreamCaptureMode),
 	WANTED(cuStreamGetCaptureInfo_v2),
 	WANTED(cuLaunchHostFunc),
 	WANTED(cuLaunchKernel),
 	WANTED(cuUserObjectCreate),
 	WANTED(cuGraphRetainUserObject),
-	WANTED(cuDeviceGetAttribute),
-	WANTED(cuCtxGetDevice),
 };
 
 static void load(void)

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the exported functions of the simulated cuBLAS, and the tables behind them, from functions.txt.
+"""Makes the exported functions of the simulated cuBLAS, and the tables behind them, from functions.txt and refused.txt.
 
-``gen_blas.py FUNCTIONS OUTPUT-DIRECTORY`` writes `families.h` (the arguments of each family as a struct), `families.c`
-(what is checked of them, and which memory they name) and `exports.c` (the functions themselves).
+``gen_blas.py FUNCTIONS REFUSED OUTPUT-DIRECTORY`` writes:
+
+* `families.h`: the arguments of each family as a struct
+* `families.c`: what is checked of them, and which memory they name
+* `exports.c`: the functions themselves
+* `refused_LIBRARY.c`: functions that answer that they are not supported
 """
 
 from __future__ import annotations
@@ -19,7 +23,14 @@ ARGUMENT = re.compile(
 DEVICE = {"vec", "mat", "tri", "ints", "vecs", "mats"}
 SCALAR = {"in", "inout", "out"}
 INTEGERS = {"size", "batch", "count", "inc", "step", "ld"}
-LETTERS = {"S": "BL_R_32F", "D": "BL_R_64F", "C": "BL_C_32F", "Z": "BL_C_64F"}
+LETTERS = {
+    "S": "BL_R_32F",
+    "D": "BL_R_64F",
+    "C": "BL_C_32F",
+    "Z": "BL_C_64F",
+    "H": "BL_R_16F",
+    "T": "BL_R_16BF",
+}
 REAL = {"C": "S", "Z": "D"}
 HEAD = "/* Made by gen_blas.py; do not edit. */\n"
 
@@ -65,7 +76,13 @@ def read_argument(text: str) -> Argument:
     part = match.groupdict(default="")
     shape = [s.strip() for s in part["shape"].split(",")] if part["shape"] else []
     return Argument(
-        part["kind"], part["name"], part["type"], bool(part["five"]), shape, part["element"], part["unless"]
+        part["kind"],
+        part["name"],
+        part["type"],
+        bool(part["five"]),
+        shape,
+        part["element"],
+        part["unless"],
     )
 
 
@@ -80,7 +97,9 @@ def read_families(text: str) -> list[Family]:
             functions = [(n.rstrip("+"), n.endswith("+")) for n in names.split()]
             families.append(Family(words[1], run, functions))
         elif line.startswith("  "):
-            families[-1].arguments += [read_argument(part) for part in split_arguments(line.strip())]
+            families[-1].arguments += [
+                read_argument(part) for part in split_arguments(line.strip())
+            ]
     return families
 
 
@@ -93,7 +112,8 @@ def expression(family: Family, text: str) -> str:
 def write_struct(family: Family) -> str:
     """The arguments, each of 8 bytes."""
     fields = "".join(
-        f"\t{'char *' if argument.is_pointer else 'int64_t '}{argument.name};\n" for argument in family.arguments
+        f"\t{'char *' if argument.is_pointer else 'int64_t '}{argument.name};\n"
+        for argument in family.arguments
     )
     return f"struct args_{family.name} {{\n{fields}}};\n\n"
 
@@ -109,7 +129,7 @@ def checks_of(family: Family, argument: Argument) -> list[str]:
         case "op":
             return [f"!bl_is_op({value})"]
         case "opsym":
-            return [f"!bl_is_op({value}) || ({value} == BL_OP_C && bl_is_complex(element))"]
+            return [f"!bl_is_op({value}) || ({value} == BL_OP_C && bl_is_complex(f->element))"]
         case "opherm":
             return [f"{value} != BL_OP_N && {value} != BL_OP_C"]
         case "fill" | "diag" | "side":
@@ -126,10 +146,12 @@ def checks_of(family: Family, argument: Argument) -> list[str]:
 def write_check(family: Family) -> str:
     """What the documentation calls an invalid value, in the order of the arguments."""
     conditions = [c for argument in family.arguments for c in checks_of(family, argument)]
-    body = "".join(f"\tif ({condition})\n\t\treturn BL_INVALID_VALUE;\n" for condition in conditions)
+    body = "".join(
+        f"\tif ({condition})\n\t\treturn BL_INVALID_VALUE;\n" for condition in conditions
+    )
     return (
-        f"static int check_{family.name}(const void *args, int element)\n{{\n"
-        f"\tconst struct args_{family.name} *a = args;\n\n\t(void)element;\n\t(void)a;\n{body}\treturn BL_SUCCESS;\n}}\n\n"
+        f"static int check_{family.name}(const void *args, const struct function *f)\n{{\n"
+        f"\tconst struct args_{family.name} *a = args;\n\n\t(void)f;\n\t(void)a;\n{body}\treturn BL_SUCCESS;\n}}\n\n"
     )
 
 
@@ -153,7 +175,10 @@ def write_operand(family: Family, argument: Argument) -> str:
     strided = {"vec": 2, "mat": 3}.get(kind, 9)
     if len(shape) > strided:
         parts["stride"] = shape[strided]
-    parts.setdefault("element", f"(int)a->{argument.element}" if argument.element else "element")
+    element = {"": "f->element", "result": "f->result"}.get(
+        argument.element, f"(int)a->{argument.element}"
+    )
+    parts.setdefault("element", element)
     parts["arg"] = str(find_index(family, argument.name))
     parts["unless"] = str(find_index(family, argument.unless))
     parts["array"] = "true" if argument.kind in {"vecs", "mats"} else "false"
@@ -165,8 +190,9 @@ def write_operands(family: Family) -> str:
     """The memory on the device that a call names."""
     body = "".join(write_operand(family, a) for a in family.arguments if a.kind in DEVICE)
     return (
-        f"static struct operand *operands_{family.name}(const void *args, int element, struct operand *o)\n{{\n"
-        f"\tconst struct args_{family.name} *a = args;\n\n\t(void)a;\n\t(void)element;\n{body}\treturn o;\n}}\n\n"
+        f"static struct operand *operands_{family.name}(const void *args, const struct function *f,\n"
+        "\t\tstruct operand *o)\n{\n"
+        f"\tconst struct args_{family.name} *a = args;\n\n\t(void)a;\n\t(void)f;\n{body}\treturn o;\n}}\n\n"
     )
 
 
@@ -174,7 +200,13 @@ def scalar_type(family: Family, argument: Argument) -> str:
     """The type of a scalar as a C initialiser: fixed, or the argument that has it."""
     if argument.kind not in SCALAR:
         return ""
-    fixed = {"T": "SCALAR_LETTER", "f32": "SCALAR_F32", "f64": "SCALAR_F64", "int": "SCALAR_INT", "scale": "SCALAR_COMPUTE"}
+    fixed = {
+        "T": "SCALAR_LETTER",
+        "f32": "SCALAR_F32",
+        "f64": "SCALAR_F64",
+        "int": "SCALAR_INT",
+        "scale": "SCALAR_COMPUTE",
+    }
     five = ", .count = 5" if argument.five else ""
     if argument.type.startswith("@"):
         return f", SCALAR_ARGUMENT, {find_index(family, argument.type[1:])}{five}"
@@ -196,20 +228,26 @@ def write_family(family: Family) -> str:
     )
 
 
-def letters_of(name: str) -> tuple[str, str]:
-    """The types of a function's scalars and of its elements."""
+def letters_of(name: str) -> tuple[str, str, str]:
+    """The types of a function's scalars, of its elements and of its result."""
+    if match := re.match(r"([HT])S([HTS])gemv", name):
+        return LETTERS["S"], LETTERS[match[1]], LETTERS[match[2]]
     if match := re.match(r"I([sdcz])am", name):
-        return LETTERS[match[1].upper()], LETTERS[match[1].upper()]
+        return (LETTERS[match[1].upper()],) * 3
     if match := re.match(r"(?:Sc|Dz)(?:nrm2|asum)", name):
         element = "C" if name.startswith("Sc") else "Z"
-        return LETTERS[REAL[element]], LETTERS[element]
+        return LETTERS[REAL[element]], LETTERS[element], LETTERS[REAL[element]]
     letter = name[0] if (name[0] in LETTERS and name[1].islower()) or name[1:2].isdigit() else "S"
-    return LETTERS.get(letter, LETTERS["S"]), LETTERS.get(letter, LETTERS["S"])
+    return (LETTERS.get(letter, LETTERS["S"]),) * 3
 
 
 def routine_of(name: str) -> str:
     """The routine of BLAS that does the same."""
-    plain = re.sub(r"(_v2|StridedBatched|Batched|Ex)+$", "", name).replace("gemm3m", "gemm").replace("syrk3m", "syrk")
+    plain = (
+        re.sub(r"(_v2|StridedBatched|Batched|Ex)+$", "", name)
+        .replace("gemm3m", "gemm")
+        .replace("syrk3m", "syrk")
+    )
     return plain.lower().replace("herk3m", "herk") + "_"
 
 
@@ -237,27 +275,47 @@ def write_functions(family: Family) -> str:
     """The exported functions of a family."""
     text = ""
     for name, twin in family.functions:
-        scalar, element = letters_of(name)
+        types = ", ".join(letters_of(name))
         text += (
-            f"static const struct function function_{name} = {{ &family_{family.name}, \"{routine_of(name)}\", "
-            f"{scalar}, {element} }};\n"
+            f'static const struct function function_{name} = {{ &family_{family.name}, "{routine_of(name)}", '
+            f"{types} }};\n"
         )
         for wide in (False, True) if twin else (False,):
             text += write_function(family, name, wide)
     return text
 
 
-def main(source: Path, out: Path) -> None:
-    """Write the three files."""
+def write_refused(text: str, library: str) -> str:
+    """Functions of a library that are there by name."""
+    current, functions = "", []
+    for line in text.splitlines():
+        if line.startswith("cublas"):
+            current = line.rstrip(":")
+        elif line.startswith("  ") and current == library:
+            functions += [
+                f"BL_EXPORT int {n}(void);\nint {n}(void)\n{{\n\treturn BL_NOT_SUPPORTED;\n}}\n\n"
+                for n in line.split()
+            ]
+    return f'{HEAD}#include "blas.h"\n\n{"".join(functions)}'
+
+
+def main(source: Path, refused: Path, out: Path) -> None:
+    """Write all files."""
+    for library in ("cublas", "cublasLt"):
+        (out / f"refused_{library}.c").write_text(write_refused(refused.read_text(), library))
     families = read_families(source.read_text())
     structs = "".join(map(write_struct, families))
     externs = "".join(f"extern const struct family family_{family.name};\n" for family in families)
-    (out / "families.h").write_text(f"{HEAD}#pragma once\n#include <stdint.h>\n\n{structs}{externs}")
+    (out / "families.h").write_text(
+        f"{HEAD}#pragma once\n#include <stdint.h>\n\n{structs}{externs}"
+    )
     tables = "".join(write_check(f) + write_operands(f) + write_family(f) for f in families)
-    (out / "families.c").write_text(f'{HEAD}#include "call.h"\n#include "families.h"\n#include "runs.h"\n\n{tables}')
+    (out / "families.c").write_text(
+        f'{HEAD}#include "tables.h"\n#include "families.h"\n#include "runs.h"\n\n{tables}'
+    )
     exports = "".join(map(write_functions, families))
-    (out / "exports.c").write_text(f'{HEAD}#include "call.h"\n#include "families.h"\n\n{exports}')
+    (out / "exports.c").write_text(f'{HEAD}#include "tables.h"\n#include "families.h"\n\n{exports}')
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*map(Path, sys.argv[1:4]))

@@ -20,11 +20,7 @@ struct bl_handle *bl_handle_create(int *status)
 	struct bl_handle *h;
 	struct bl_context *context;
 
-	*status = bl_driver_load();
-	if (*status == BL_SUCCESS)
-		*status = bl_context_current(&context);
-	if (*status == BL_SUCCESS)
-		*status = bl_runner_start();
+	*status = bl_context_current(&context);
 	if (*status != BL_SUCCESS)
 		return NULL;
 	h = calloc(1, sizeof *h);

@@ -85,7 +85,7 @@ int lt_get(const struct lt_attribute *table, size_t n, const void *object, int i
 /* Gives out a value as the functions named Get...Attribute do. */
 int lt_give(const void *value, size_t needed, void *out, size_t size, size_t *written);
 
-/* lt_matmul.c */
+/* lt_check.c */
 /* A status for a problem; NOT_SUPPORTED for what the documentation's tables do not list. */
 int lt_check(const struct lt_problem *p);
 int lt_check_types(int compute, int scale, int a, int b, int c, int d);

@@ -109,7 +109,7 @@ void run_blas(const struct call *c)
 {
 	const struct family *family = c->function->family;
 	struct operand operands[MAX_OPERANDS];
-	struct operand *end = family->operands(c->args, c->function->element, operands);
+	struct operand *end = family->operands(c->args, c->function, operands);
 	int32_t values[MAX_PLAIN];
 	void *p[MAX_PLAIN];
 

@@ -5,25 +5,40 @@
  */
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 
 #include "blas.h"
 
+/* Work of a graph may be waited for by several streams at once. */
+struct job {
+	struct job *next;
+	struct work *work;
+	bool done;
+};
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t posted = PTHREAD_COND_INITIALIZER, finished = PTHREAD_COND_INITIALIZER;
-static struct work *first, **last = &first;
-static bool started;
+static struct job *first, **last = &first;
+static bool started, busy, stopped;
 
-static struct work *take(void)
+static struct job *take(void)
 {
-	struct work *w;
+	struct job *job;
 
-	while (!first)
+	while (!first || stopped)
 		pthread_cond_wait(&posted, &lock);
-	w = first;
-	first = w->next;
+	job = first;
+	first = job->next;
 	if (!first)
 		last = &first;
-	return w;
+	return job;
+}
+
+static void run(struct work *w)
+{
+	bl_driver.cuCtxSetCurrent(w->context->handle);
+	w->run(w);
+	bl_driver.cuCtxSetCurrent(NULL);
 }
 
 static void *serve(void *unused)
@@ -31,17 +46,27 @@ static void *serve(void *unused)
 	(void)unused;
 	pthread_mutex_lock(&lock);
 	for (;;) {
-		struct work *w = take();
+		struct job *job = take();
 
+		busy = true;
 		pthread_mutex_unlock(&lock);
-		bl_driver.cuCtxSetCurrent(w->context->handle);
-		w->run(w);
-		bl_driver.cuCtxSetCurrent(NULL);
+		run(job->work);
 		pthread_mutex_lock(&lock);
-		w->done = true;
+		busy = false;
+		job->done = true;
 		pthread_cond_broadcast(&finished);
 	}
 	return NULL;
+}
+
+/* OpenBLAS gives up its memory when the process ends: nothing may compute then. */
+static void stop(void)
+{
+	pthread_mutex_lock(&lock);
+	stopped = true;
+	while (busy)
+		pthread_cond_wait(&finished, &lock);
+	pthread_mutex_unlock(&lock);
 }
 
 static int start(void)
@@ -54,29 +79,33 @@ static int start(void)
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	error = pthread_create(&thread, NULL, serve, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (!error)
-		pthread_detach(thread);
-	return error;
+	if (error)
+		return error;
+	pthread_detach(thread);
+	return atexit(stop);
 }
 
 int bl_runner_start(void)
 {
+	bool good;
+
 	pthread_mutex_lock(&lock);
 	if (!started)
 		started = !start();
+	good = started;
 	pthread_mutex_unlock(&lock);
-	return started ? BL_SUCCESS : BL_NOT_INITIALIZED;
+	return good ? BL_SUCCESS : BL_NOT_INITIALIZED;
 }
 
 void bl_runner_run(struct work *work)
 {
+	struct job job = { .work = work };
+
 	pthread_mutex_lock(&lock);
-	work->done = false;
-	work->next = NULL;
-	*last = work;
-	last = &work->next;
+	*last = &job;
+	last = &job.next;
 	pthread_cond_signal(&posted);
-	while (!work->done)
+	while (!job.done)
 		pthread_cond_wait(&finished, &lock);
 	pthread_mutex_unlock(&lock);
 }

@@ -3,7 +3,7 @@
 #ifndef VGPUMGR_SIM_BLAS_RUNS_H
 #define VGPUMGR_SIM_BLAS_RUNS_H
 
-#include "call.h"
+#include "tables.h"
 #include "families.h"
 
 /* plain.c */
@@ -41,6 +41,13 @@ void run_herk_ex(const struct call *c);
 void run_syrkx(const struct call *c);
 void run_cherkx(const struct call *c);
 void run_zherkx(const struct call *c);
+
+/* halves.c */
+void run_gemv_mixed_batched(const struct call *c);
+void run_gemv_mixed_strided(const struct call *c);
+void run_hgemm(const struct call *c);
+void run_hgemm_batched(const struct call *c);
+void run_hgemm_strided(const struct call *c);
 
 /* matrices.c */
 void run_syr2(const struct call *c);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Types of the functions of cuBLAS that take several. */
-#include "call.h"
+#include "tables.h"
 #include "families.h"
-#include "types.h"
+#include "product_types.h"
 
 int bl_call_scale(const struct function *f, const int64_t *args)
 {

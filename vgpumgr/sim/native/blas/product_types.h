@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which combinations of types the documentation lists for products. */
-#ifndef VGPUMGR_SIM_BLAS_TYPES_H
-#define VGPUMGR_SIM_BLAS_TYPES_H
+#ifndef VGPUMGR_SIM_BLAS_PRODUCT_TYPES_H
+#define VGPUMGR_SIM_BLAS_PRODUCT_TYPES_H
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which combinations of types the documentation lists for products. */
 #include "blas.h"
-#include "types.h"
+#include "product_types.h"
 
 int bl_scale_type(int compute, bool complex_result)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A call of a function of cuBLAS that computes, and the tables behind them. */
-#ifndef VGPUMGR_SIM_BLAS_CALL_H
-#define VGPUMGR_SIM_BLAS_CALL_H
+#ifndef VGPUMGR_SIM_BLAS_TABLES_H
+#define VGPUMGR_SIM_BLAS_TABLES_H
 
 #include "blas.h"
 
@@ -49,10 +49,11 @@ struct operand {
 };
 
 struct call;
+struct function;
 struct family {
 	int n, batch; /* arguments, and the one that counts the batch */
-	int (*check)(const void *args, int element);
-	struct operand *(*operands)(const void *args, int element, struct operand *out);
+	int (*check)(const void *args, const struct function *function);
+	struct operand *(*operands)(const void *args, const struct function *function, struct operand *out);
 	void (*run)(const struct call *call);
 	struct argument args[MAX_ARGS];
 };
@@ -60,7 +61,7 @@ struct family {
 struct function {
 	const struct family *family;
 	const char *routine;
-	int scalar, element; /* types of scalars and elements by the function's letter */
+	int scalar, element, result; /* types of scalars, elements and a result that differs, by the function's letters */
 };
 
 struct call {
