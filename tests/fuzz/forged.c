@@ -9,7 +9,7 @@
 
 #include "blas_functions.h"
 #include "lane.h"
-#include "math.h"
+#include "mathematics.h"
 #include "session.h"
 #include "vg_worker.h"
 

@@ -11,7 +11,7 @@
 #include "blas_functions.h"
 #include "lane.h"
 #include "lt_wire.h"
-#include "math.h"
+#include "mathematics.h"
 #include "session.h"
 #include "vg_worker.h"
 

@@ -34,7 +34,7 @@ NULL_LIBRARIES = LIB / "bin" / "null"
 GATE = 0.85
 """Lines of each gated file that a short run executes, at least."""
 #: what mathematics.c is for
-MATHEMATICS = ("blas.c", "lt.c", "math.c")
+MATHEMATICS = ("blas.c", "libraries.c", "lt.c", "ops_math.c")
 #: the filter's tables are executed instruction by instruction in tests/unit/test_filter_table.py; main() is not linked;
 #: shares and the window take it that a process has one session, as a worker's have: the channel's tests run them
 #: (test_calls_with_share.py, tests/sanitize)

@@ -340,7 +340,11 @@ assert gemm() == 0 and np.allclose(down(C, a), a @ b, atol=1e-5)
 
 
 def test_a_killed_session_is_an_error_and_nobody_elses(tmp_path: Path) -> None:
-    loop = "\nprint('ready', flush=True)\nfor line in sys.stdin:\n    print(gemm() or cu.cuCtxSynchronize(), flush=True)\n"
+    loop = """
+print("ready", flush=True)
+for line in sys.stdin:
+    print(gemm() or cu.cuCtxSynchronize(), flush=True)
+"""
     with channel("ring", tmp_path) as rig:
         guests = [start_python(rig, f"import sys\n{BEGIN}{PRODUCT}{loop}") for _ in range(2)]
         for guest in guests:

@@ -71,6 +71,11 @@ class FitHost:
         self.patch.setattr(self.bench.pci, "read_condition", lambda _: Condition(("flr",), "D0"))
         self.try_channel(Trial(("worker: ready", "ring: has a lane", "serial: has a lane")))
 
+    def have_half_of_cublas(self) -> None:
+        """libcublas without libcublasLt."""
+        self.write("usr/local/math/libcublas.so.13", "")
+        self.patch.setenv("VGPUMGR_MATH", str(self.root / "usr/local/math"))
+
     def write(self, path: str, text: str) -> None:
         """A file below the root."""
         file = self.root / path

@@ -135,11 +135,6 @@ def be_coherent(host: FitHost, mode: str) -> None:
 
 
 UVM = "sys/module/nvidia_uvm/parameters"
-def have_half_of_cublas(host: FitHost) -> None:
-    host.write("usr/local/math/libcublas.so.13", "")
-    host.patch.setenv("VGPUMGR_MATH", str(host.root / "usr/local/math"))
-
-
 #: what makes each check fail, and what it then finds
 FAILURES: dict[str, tuple[Callable[[FitHost], object], str]] = {
     "cpu": (lambda h: (h.write("proc/cpuinfo", "flags : fpu\n"), h.remove("dev/kvm")), "problem"),
@@ -198,7 +193,7 @@ FAILURES: dict[str, tuple[Callable[[FitHost], object], str]] = {
     "cgroup": (lambda h: h.write("sys/fs/cgroup/cgroup.controllers", "cpu io\n"), "warning"),
     "programs": (lose_the_agent, "problem"),
     "channel": (lambda h: h.try_channel(Trial(failed={"serial": "no lane"})), "problem"),
-    "mathematics": (have_half_of_cublas, "warning"),
+    "mathematics": (FitHost.have_half_of_cublas, "warning"),
     "daemon": (lock_daemon, "problem"),
     "restore-unit": (
         lambda h: h.remove("etc/systemd/system/multi-user.target.wants/vgpumgr-restore.service"),

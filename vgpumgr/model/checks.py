@@ -249,8 +249,8 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "mathematics", "vgpumgr", "Sessions of forwarded GPUs find cuBLAS with cuBLASLt, or neither.",
-        "Looks for libcublas.so.13, .12 and their libcublasLt in VGPUMGR_MATH's directories; without it beside the driver "
-        "and in /usr/local/cuda/lib64.",
+        "Looks for libcublas.so.13, .12 and their libcublasLt in VGPUMGR_MATH's directories; without it beside the "
+        "driver and in /usr/local/cuda/lib64.",
         "Install NVIDIA's package libcublas of CUDA 13 or 12, or name its directory: VGPUMGR_MATH=DIRECTORY",
         "docs/libraries.md",
     ),

@@ -45,7 +45,7 @@ from vgpumgr.virtio.channel import (
     ChannelStatus,
 )
 from vgpumgr.virtio.channel_status import describe, describe_hanging, refuse_memory
-from vgpumgr.virtio.mathematics import tell_worker
+from vgpumgr.virtio.mathematics import list_worker_options
 from vgpumgr.virtio.sandbox import (
     audit_cgroups,
     find_obstacle,
@@ -361,7 +361,7 @@ class KeeperChannels:
                 f"--channel-device={spec.cuda_device}",
                 f"--watchdog={read_watchdog({**os.environ, **self._machine.variables})}",
                 f"--limits={spec.limits.for_worker}",
-                *tell_worker({**os.environ, **self._machine.variables}),
+                *list_worker_options({**os.environ, **self._machine.variables}),
             ),
             shm_size_bytes=spec.memory_bytes,
             serial=Path(self.paths(spec.id).control) if spec.serial else None,

@@ -54,7 +54,7 @@ def _list_files(place: Path) -> Iterator[tuple[str, Path]]:
                 yield name, path
 
 
-def tell_worker(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The worker's option, if there is something to say."""
+def list_worker_options(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The worker's option, if a directory was found."""
     found = find_directories(environ)
     return (f"--math={os.pathsep.join(found)}",) if found else ()

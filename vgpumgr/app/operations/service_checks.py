@@ -208,7 +208,7 @@ def _check_programs(_host: ObservedHost) -> Finding:
 
 
 def _check_mathematics(host: ObservedHost) -> Finding:
-    """None at all is no fault: guests' programs are told so by name, and many need none."""
+    """None at all is no fault: many guests' programs need none, and others get an error that names the library."""
     found = find_libraries({**os.environ, **host.machine.variables})
     evidence = tuple(f"{one.name}: {one.path}" for one in found)
     if not found:

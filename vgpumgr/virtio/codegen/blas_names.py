@@ -12,13 +12,13 @@ def emit_unsupported(names: list[str]) -> str:
     """``unsupported.c``"""
     out = [
         "/* Generated: names without an implementation. */",
-        "#include <stdatomic.h>\n\nint blas_unsupported(const char *name, atomic_flag *told);\n",
+        "#include <stdatomic.h>\n\nint blas_unsupported(const char *name, atomic_flag *said);\n",
         "#define UNSUPPORTED(name) \\",
         '\t__attribute__((weak, visibility("default"))) int name(void); \\',
         "\tint name(void) \\",
         "\t{ \\",
-        "\t\tstatic atomic_flag told = ATOMIC_FLAG_INIT; \\",
-        "\t\treturn blas_unsupported(#name, &told); \\",
+        "\t\tstatic atomic_flag said = ATOMIC_FLAG_INIT; \\",
+        "\t\treturn blas_unsupported(#name, &said); \\",
         "\t}",
     ]
     return "\n".join([*out, *(f"UNSUPPORTED({n})" for n in names)]) + "\n"

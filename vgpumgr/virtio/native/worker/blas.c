@@ -5,7 +5,7 @@
 
 #include "blas_calls.h"
 #include "blas_functions.h"
-#include "math.h"
+#include "mathematics.h"
 
 enum { FUNCTIONS = 512 };
 

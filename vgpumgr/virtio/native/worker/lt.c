@@ -4,7 +4,7 @@
 
 #include "blas_functions.h"
 #include "lt_wire.h"
-#include "math.h"
+#include "mathematics.h"
 
 struct reader {
 	const uint8_t *at;

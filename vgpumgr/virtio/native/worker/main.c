@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "filter.h"
-#include "math.h"
+#include "mathematics.h"
 #include "output.h"
 #include "vg_interface.h"
 #include "vg_worker.h"

@@ -2,7 +2,7 @@
 /* By hand: the calls that begin, end and ask about captures, and what is put into one beside the driver's own work. */
 #include <stdatomic.h>
 
-#include "math.h"
+#include "mathematics.h"
 #include "session.h"
 #include "share.h"
 #include "vg_worker.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "transport/worker_limits.h"
-#include "math.h"
+#include "mathematics.h"
 #include "session.h"
 
 static __thread uint64_t current; /* number of the context current on this thread */

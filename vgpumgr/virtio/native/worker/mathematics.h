@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The host's mathematics libraries, which sessions call for the guest's: docs/wire-format.md. */
-#ifndef VG_MATH_H
-#define VG_MATH_H
+#ifndef VG_MATHEMATICS_H
+#define VG_MATHEMATICS_H
 
 #include <pthread.h>
 
@@ -39,13 +39,21 @@ struct math_call {
 	size_t room, filled;
 };
 
+/* ---- libraries.c */
 void wk_math_read(int argc, char **argv);
 /* Loads a library once; its function, or NULL. */
 void *wk_math_find(uint32_t library, const char *name);
 /* Whether one is loaded: then graphs may have host functions that are neither the guest's nor ours. */
 bool wk_math_loaded(void);
+/* Loads one; false: the host has none. */
+bool wk_math_load(uint32_t library);
+/* Of a loaded one: where it was found, and its version. */
+const char *wk_math_path(uint32_t library);
+uint64_t wk_math_version(uint32_t library);
+/* A handle in the context that is current; NULL: the library's status. */
+struct wk_math *wk_math_new(uint32_t library, int *status);
 void wk_math_end(struct wk_math *math);
-/* blas.c, lt.c: what the library answers, or what is wrong with the call. */
+/* ---- blas.c, lt.c: what the library answers, or what is wrong with the call. */
 int wk_blas_call(struct math_call *call);
 int wk_lt_call(struct math_call *call);
 

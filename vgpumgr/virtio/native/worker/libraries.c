@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Libraries of mathematics that the host has: a session loads one when it is asked for it first. */
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blas_functions.h"
+#include "mathematics.h"
+
+enum { LIBRARIES = VG_MATH_LT + 1, PATH_BYTES = 256 };
+
+static const struct {
+	const char *name, *create, *destroy;
+} known[LIBRARIES] = {
+	[VG_MATH_BLAS] = { "libcublas.so", "cublasCreate_v2", "cublasDestroy_v2" },
+	[VG_MATH_LT] = { "libcublasLt.so", "cublasLtCreate", "cublasLtDestroy" },
+};
+/* Newest first. */
+static const int majors[] = { 13, 12 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static const char *directories = "";
+static struct {
+	_Atomic(void *) handle;
+	char path[PATH_BYTES];
+} loaded[LIBRARIES];
+
+void wk_math_read(int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++)
+		if (!strncmp(argv[i], VG_OPTION_MATH, strlen(VG_OPTION_MATH)))
+			directories = argv[i] + strlen(VG_OPTION_MATH);
+}
+
+static void *open_in(const char *directory, size_t length, uint32_t library, int major, char *path)
+{
+	if (snprintf(path, PATH_BYTES, "%.*s%s%s.%d", (int)length, directory, length ? "/" : "", known[library].name, major) >=
+	    PATH_BYTES)
+		return NULL;
+	return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
+/* In one of the directories, then where the loader looks. */
+static void *open_library(uint32_t library, char *path)
+{
+	for (size_t m = 0; m < sizeof(majors) / sizeof(majors[0]); m++) {
+		const char *directory = directories;
+		void *found;
+
+		for (;;) {
+			size_t length = strcspn(directory, ":");
+
+			found = open_in(directory, length, library, majors[m], path);
+			if (found)
+				return found;
+			if (!directory[length])
+				break;
+			directory += length + 1;
+		}
+		found = open_in("", 0, library, majors[m], path);
+		if (found)
+			return found;
+	}
+	return NULL;
+}
+
+static void *load(uint32_t library)
+{
+	void *handle;
+
+	if (!library || library >= LIBRARIES)
+		return NULL;
+	handle = atomic_load(&loaded[library].handle);
+	if (handle)
+		return handle;
+	pthread_mutex_lock(&lock);
+	handle = atomic_load(&loaded[library].handle);
+	if (!handle)
+		handle = open_library(library, loaded[library].path);
+	atomic_store(&loaded[library].handle, handle);
+	pthread_mutex_unlock(&lock);
+	return handle;
+}
+
+void *wk_math_find(uint32_t library, const char *name)
+{
+	void *handle = load(library);
+
+	return handle ? dlsym(handle, name) : NULL;
+}
+
+bool wk_math_loaded(void)
+{
+	return atomic_load(&loaded[VG_MATH_BLAS].handle) || atomic_load(&loaded[VG_MATH_LT].handle);
+}
+
+void wk_math_end(struct wk_math *math)
+{
+	int (*destroy)(void *);
+
+	*(void **)&destroy = wk_math_find(VG_MATH_LT, known[VG_MATH_LT].destroy);
+	if (math->lt && destroy)
+		destroy(math->lt);
+	math->destroy(math->handle);
+	pthread_mutex_destroy(&math->lock);
+	free(math);
+}
+
+bool wk_math_load(uint32_t library)
+{
+	return load(library);
+}
+
+const char *wk_math_path(uint32_t library)
+{
+	return loaded[library].path;
+}
+
+/* As CUBLAS_VERSION: the major number times 10000, the minor one times 100, the patch. */
+uint64_t wk_math_version(uint32_t library)
+{
+	static const char *const names[] = { [VG_MATH_BLAS] = "cublasGetProperty", [VG_MATH_LT] = "cublasLtGetProperty" };
+	int (*ask)(int property, int *value);
+	uint64_t version = 0;
+
+	*(void **)&ask = wk_math_find(library, names[library]);
+	for (int i = 0; ask && i < 3; i++) {
+		int value = 0;
+
+		if (ask(i, &value) != MATH_OK)
+			return 0;
+		version = version * 100 + (uint64_t)value;
+	}
+	return version;
+}
+
+struct wk_math *wk_math_new(uint32_t library, int *status)
+{
+	struct wk_math *math = calloc(1, sizeof(*math));
+	int (*create)(void **);
+
+	*status = MATH_ALLOC_FAILED;
+	if (!math)
+		return NULL;
+	math->library = library;
+	*(void **)&create = wk_math_find(library, known[library].create);
+	*(void **)&math->destroy = wk_math_find(library, known[library].destroy);
+	*status = create && math->destroy ? create(&math->handle) : MATH_NOT_SUPPORTED;
+	if (*status == MATH_OK) {
+		pthread_mutex_init(&math->lock, NULL);
+		return math;
+	}
+	free(math);
+	return NULL;
+}

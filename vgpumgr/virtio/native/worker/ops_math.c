@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* By hand: handles of mathematics libraries, each the library's own in the guest's context, and calls of functions. */
+#include <string.h>
+
+#include "blas_functions.h"
+#include "lt_wire.h"
+#include "math_channel.h"
+#include "mathematics.h"
+#include "session.h"
+
+CUresult wk_do_math_open(struct wk_call *c, const struct vg_math_open_request *in, struct vg_math_open_reply *out)
+{
+	(void)c;
+	if (!wk_math_load(in->library))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	out->version = wk_math_version(in->library);
+	out->path_length = (uint32_t)strlen(wk_math_path(in->library));
+	memcpy(out->path, wk_math_path(in->library), out->path_length);
+	return CUDA_SUCCESS;
+}
+
+CUresult wk_do_math_create(struct wk_call *c, const struct vg_math_create_request *in, struct vg_math_create_reply *out)
+{
+	uint64_t bytes = in->library == VG_MATH_BLAS ? MATH_HANDLE_BYTES : 0;
+	struct wk_math *math;
+	CUresult r = wk_math_load(in->library) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+
+	if (r == CUDA_SUCCESS)
+		r = wk_charge(WK_MATH, bytes);
+	if (r != CUDA_SUCCESS)
+		return r;
+	math = wk_math_new(in->library, &out->status);
+	if (math)
+		return wk_fill(c, WK_MATH, in->created, math, bytes);
+	wk_refund(WK_MATH, bytes);
+	return CUDA_SUCCESS;
+}
+
+CUresult wk_do_math_destroy(struct wk_call *c, const struct vg_math_destroy_request *in)
+{
+	return wk_remove(c, WK_MATH, in->handle);
+}
+
+static int call_library(struct math_call *call)
+{
+	int status;
+
+	pthread_mutex_lock(&call->math->lock);
+	if (call->function < LT_FUNCTIONS)
+		status = wk_lt_call(call);
+	else
+		status = call->math->library == VG_MATH_BLAS ? wk_blas_call(call) : MATH_NOT_SUPPORTED;
+	pthread_mutex_unlock(&call->math->lock);
+	return status;
+}
+
+static CUresult run(struct wk_call *c, uint64_t handle, uint64_t stream, struct math_call *call, int *status)
+{
+	struct wk_object *math WK_HELD = NULL, *on WK_HELD = NULL;
+	CUresult r = wk_hold(c, WK_MATH, handle, &math);
+
+	if (r == CUDA_SUCCESS)
+		r = wk_hold(c, WK_STREAM, stream, &on);
+	if (r == CUDA_SUCCESS)
+		r = wk_capture_note(c, math, 1);
+	if (r == CUDA_SUCCESS && math->context != c->context)
+		r = CUDA_ERROR_INVALID_CONTEXT;
+	if (r != CUDA_SUCCESS)
+		return r;
+	call->math = wk_raw(math);
+	call->stream = wk_raw(on);
+	*status = call_library(call);
+	return CUDA_SUCCESS;
+}
+
+/* What nobody waits for fails as a launch does. */
+static CUresult as_result(int status)
+{
+	switch (status) {
+	case MATH_OK:
+		return CUDA_SUCCESS;
+	case MATH_INVALID_VALUE:
+		return CUDA_ERROR_INVALID_VALUE;
+	case MATH_ALLOC_FAILED:
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	case MATH_NOT_SUPPORTED:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	default:
+		return CUDA_ERROR_LAUNCH_FAILED;
+	}
+}
+
+static struct math_call read_call(uint64_t function, uint32_t mode, const struct vg_bytes *arguments)
+{
+	return (struct math_call){ .function = function, .on_device = mode & MATH_ON_DEVICE, .anew = mode & MATH_ANEW,
+				   .arguments = arguments->data, .length = arguments->length };
+}
+
+CUresult wk_do_math_call(struct wk_call *c, const struct vg_math_call_request *in)
+{
+	struct math_call call = read_call(in->function, in->mode, &in->arguments);
+	int status = MATH_OK;
+	CUresult r = run(c, in->handle, in->stream, &call, &status);
+
+	return r == CUDA_SUCCESS ? as_result(status) : r;
+}
+
+CUresult wk_do_math_try(struct wk_call *c, const struct vg_math_try_request *in, struct vg_math_try_reply *out)
+{
+	struct math_call call = read_call(in->function, in->mode, &in->arguments);
+
+	return run(c, in->handle, in->stream, &call, &out->status);
+}
+
+CUresult wk_do_math_ask(struct wk_call *c, const struct vg_math_ask_request *in, struct vg_math_ask_reply *out)
+{
+	struct math_call call = read_call(in->function, in->mode, &in->arguments);
+	CUresult r;
+
+	call.values = out->values;
+	call.room = sizeof(out->values);
+	r = run(c, in->handle, in->stream, &call, &out->status);
+	out->values_length = call.filled;
+	return r;
+}
