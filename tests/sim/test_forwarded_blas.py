@@ -379,7 +379,7 @@ h = c_void_p()
 assert lib.cublasCreate_v2(byref(h)) == NOT_SUPPORTED and lt.cublasLtCreate(byref(h)) == NOT_SUPPORTED
 assert lib.cublasXtCreate(byref(h)) == NOT_SUPPORTED and lt.cublasLtGetVersion() == 0
 """
-    with null_channel("ring") as rig:
+    with null_channel("ring", LD_LIBRARY_PATH="") as rig:
         process = start_python(rig, BEGIN + code)
         _, errors = process.communicate(timeout=PROGRAM_S)
         assert process.returncode == 0, errors

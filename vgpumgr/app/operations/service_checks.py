@@ -214,7 +214,9 @@ def _check_mathematics(host: ObservedHost) -> Finding:
     if not found:
         return report("ok", "none: guests' calls of cuBLAS are refused by name")
     if len(found) < len(LIBRARIES):
-        return report("warning", f"{found[0].name} alone: one does not load without the other", *evidence)
+        return report(
+            "warning", f"{found[0].name} alone: one does not load without the other", *evidence
+        )
     return report("ok", ", ".join(one.path.name for one in found), *evidence)
 
 
