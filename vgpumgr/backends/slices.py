@@ -189,6 +189,12 @@ def check_slice(request: AttachRequest, profile: ProfileRequest) -> None:
         raise UsageError(
             f"no compute policy {request.compute_policy!r}", why=f"there are: {', '.join(policies)}"
         )
+    if profile.is_memory_only and request.compute_policy != ComputePolicy.BEST_EFFORT:
+        raise UsageError(
+            f"{profile} says no percentage of the GPU's time",
+            why="only shares of the policy best-effort, which reserves no time, can leave it out",
+            hint=f"--profile {profile},30%; or --compute-policy {ComputePolicy.BEST_EFFORT}",
+        )
     if any(word.startswith(_MEMORY) for word in request.limits):
         raise UsageError(
             "a share says by itself how much memory it has: --limit device-memory contradicts it",

@@ -125,6 +125,7 @@ def attach(
       vgpumgr attach vm01 --profile "NVIDIA A100-4C"
       vgpumgr attach vm01 --profile vf:4
       vgpumgr attach vm01 --profile share:8GiB,30% --compute-policy fixed
+      vgpumgr attach vm01 --profile share:8GiB --compute-policy best-effort
       vgpumgr attach vm01 --equal 4
     """
     document = call(

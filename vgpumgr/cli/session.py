@@ -375,8 +375,8 @@ PolicyOption = Annotated[
     ComputePolicy | None,
     Option(
         "--compute-policy",
-        help="Of a share: a weight, so that idle time of others is used (burst, the default), or the "
-        "most at any time (fixed).",
+        help="Of a share: a weight, so that idle time of others is used (burst, the default), the most "
+        "at any time (fixed), or a weight that no time is reserved for (best-effort).",
     ),
 ]
 EqualOption = Annotated[

@@ -11,7 +11,7 @@ from vgpumgr.cli.session import Streams
 from vgpumgr.model.choices import AGENT_HINT, AWAITED, WORKER_NAMES
 from vgpumgr.model.limits import LIMIT_KEYS
 from vgpumgr.model.pci import is_host_driver
-from vgpumgr.model.shares import Share, format_percent
+from vgpumgr.model.shares import Share, describe_time, format_percent
 from vgpumgr.model.text import format_exact, format_size, format_time, shorten_type, tell_count
 
 _ADDING = {
@@ -254,11 +254,8 @@ def render_share(channel: dict[str, Any]) -> Iterator[str]:
     share = channel.get("share")
     if not share:
         return
-    memory, text = (
-        format_size(share["memory_bytes"]),
-        f"{format_percent(share['compute'])} of the time",
-    )
-    yield f"  share         {memory}, {text}, {share['policy']}"
+    text = describe_time(share["compute"], share["policy"])
+    yield f"  share         {format_size(share['memory_bytes'])}, {text}"
     if (waits := share.get("memory_at_exit_bytes")) is not None:
         yield f"  at exit       {format_exact(waits)}, once its programs use no more than that"
     if share["used_s"] is not None:

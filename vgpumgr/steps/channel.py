@@ -18,7 +18,7 @@ from vgpumgr.errors import (
 from vgpumgr.model.choices import AGENT_HINT, AWAITED
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.limits import parse_limits
-from vgpumgr.model.shares import Share, format_percent
+from vgpumgr.model.shares import Share, describe_time
 from vgpumgr.model.text import format_exact, format_size
 from vgpumgr.state.domain_metadata import describe_record, save_note
 from vgpumgr.virtio.channel import RING_BYTES, Channels, ChannelSpec, ChannelStatus
@@ -73,11 +73,7 @@ class StartChannel(Step):
         ways = [f"ring of {format_size(self.memory_bytes)}"] if self.ring else []
         ways += ["virtio-serial"] if self.serial else []
         ways += [f"at most {', '.join(self.limits)}"] if self.limits else []
-        ways += (
-            [f"{format_percent(self.compute)} of the time, {self.compute_policy}"]
-            if self.compute
-            else []
-        )
+        ways += [describe_time(self.compute, str(self.compute_policy))] if self.compute else []
         return f"start the worker ({', '.join(ways)})"
 
     def do(self, context: OperationContext) -> None:

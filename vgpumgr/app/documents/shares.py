@@ -32,12 +32,16 @@ class ShareHolderDocument(Document):
 class GpuSharesDocument(Document):
     """The shares of a GPU, and what still fits beside them."""
 
-    policy: Literal["burst", "fixed"] | None = Field(description="null: it has no shares")
+    policy: Literal["burst", "fixed", "best-effort"] | None = Field(
+        description="null: it has no shares"
+    )
     memory_total_bytes: int = Field(
         description="what the GPU has for shares: its memory less what driver and firmware keep"
     )
     memory_free_bytes: int = Field(description="of that, what no share has")
-    compute_free: float = Field(description="percent of the GPU's time that no share has")
+    compute_free: float = Field(
+        description="percent of the GPU's time that no share has; best-effort shares reserve none"
+    )
     why_not: str | None = Field(description="why it takes no share; null: it takes some")
     holders: list[ShareHolderDocument] = Field(description="whose they are")
 
@@ -86,8 +90,9 @@ class ShareDocument(Document):
     memory_at_exit_bytes: int | None = Field(
         description="the memory that it has once its programs use no more than that; null: nothing waits"
     )
-    policy: Literal["burst", "fixed"] = Field(
-        description="burst: time that others leave idle is used; fixed: never more than that"
+    policy: Literal["burst", "fixed", "best-effort"] = Field(
+        description="burst: time that others leave idle is used; fixed: never more than that; "
+        "best-effort: a weight that no time is reserved for"
     )
 
 
