@@ -230,6 +230,21 @@ def test_policies_have_gpus_of_their_own_and_an_empty_gpu_takes_either(host: Hos
     two.end()
 
 
+def test_a_priority_is_given_changed_and_shown(host: Host) -> None:
+    one = Tenant(host, "one", "--profile", "share:2GiB,30%", "--gpu", "5", "--priority", "high")
+    assert one.read()["share"]["priority"] == "high"
+    assert "30% of the time, burst, high priority" in host.call("virtio", "show", "one").stdout
+    assert "share:2GiB,30%, high priority" in host.call("gpu", "show", "5").stdout
+    dry = host.call("virtio", "set", "one", "--priority", "low", "--dry-run").stdout
+    assert "change its priority from high to low" in dry
+    assert "low priority" in host.call("virtio", "set", "one", "--priority", "low").stdout
+    assert "30% burst, low priority" in host.call("virtio", "list").stdout
+    assert one.read()["share"]["kept"] is True
+    refused = host.call("virtio", "set", "one", "--priority", "urgent", code=2)
+    assert "'urgent' is not one of" in refused.stderr
+    one.end()
+
+
 def test_best_effort_shares_reserve_memory_and_no_time(host: Host) -> None:
     words = ("--gpu", "3", "--compute-policy", "best-effort")
     one = Tenant(host, "one", "--profile", "share:2GiB", *words)

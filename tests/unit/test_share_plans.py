@@ -439,7 +439,7 @@ def test_an_interrupted_change_is_undone_or_completed(
 def test_set_of_what_is_no_share_and_bad_values(bench: Bench, tmp_path: Path) -> None:
     attach(bench, "share:8GiB,30%", "vm01")
     for how, words in (
-        ({}, "neither --memory nor --compute"),
+        ({}, "neither --memory nor --compute nor --priority"),
         ({"compute": 0}, "1% to 100%"),
         ({"compute": 101}, "1% to 100%"),
         ({"memory_bytes": 1 * MIB}, "one CUDA context takes 128 MiB"),

@@ -80,6 +80,14 @@ class ComputePolicy(StrEnum):
         return self is not ComputePolicy.BEST_EFFORT
 
 
+class Priority(StrEnum):
+    """``--priority``: of a share; a higher class gets its turns first while it is within its part of the time."""
+
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"
+
+
 class Display(StrEnum):
     """``--display``: whether a mediated device draws the guest's screen."""
 

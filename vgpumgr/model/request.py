@@ -52,6 +52,8 @@ class AttachRequest:
     allow_unconfined: bool = False
     #: a ``ComputePolicy``, of a share; None: ``burst``
     compute_policy: str | None = None
+    #: a ``Priority``, of a share; None: ``normal``
+    priority: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

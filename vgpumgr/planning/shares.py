@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from vgpumgr.errors import BackendUnsupportedError, GpuNotFoundError, NoRoomError
 from vgpumgr.mig.selection import find_mig_device, select_gpu
 from vgpumgr.model.attachment import AttachmentRecord
-from vgpumgr.model.choices import MAX_PARTS, ComputePolicy
+from vgpumgr.model.choices import MAX_PARTS, ComputePolicy, Priority
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.shares import (
@@ -125,6 +125,7 @@ class SharePlacement:
     share: Share
     policy: ComputePolicy
     why: str
+    priority: Priority = Priority.NORMAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +182,7 @@ def choose_shares(
     """
     usual = ComputePolicy.BEST_EFFORT if wanted.is_memory_only else ComputePolicy.BURST
     policy = ComputePolicy(request.compute_policy or usual)
+    priority = Priority(request.priority or Priority.NORMAL)
     near = NumaPolicy.of(request.numa, nodes)
     gpus = _list_gpus(request, snapshot, near, refusal)
     snapshot.check_not_drained(refusal, *(gpu.pci for gpu in gpus))
@@ -194,7 +196,8 @@ def choose_shares(
         best = min(able, key=lambda one: _rank(one, one.size(wanted), near, request.spread))
         share = best.size(wanted)
         now = [one.give(share) if one is best else one for one in now]
-        placed.append(SharePlacement(best.gpu, share, policy, _explain(best, share, near)))
+        why = _explain(best, share, near)
+        placed.append(SharePlacement(best.gpu, share, policy, why, priority))
     return tuple(placed)
 
 

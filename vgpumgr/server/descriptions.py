@@ -52,6 +52,8 @@ FIELDS = {
     "compute_instances": "compute instances in the GPU instance",
     "compute_policy": "of a share: burst (a weight), fixed (the most) or best-effort (a weight, no time is "
     "reserved); null: burst",
+    "priority": "of a share: low, normal or high; a higher one gets its turns first within its part; null: normal",
+    "SetShareBody.priority": "low, normal or high; null: as it is",
     "compute_slices_used": "compute slices of all GPU instances together",
     "config": "the VM's definition gets the device",
     "confirmed": "go on although it is in use",

@@ -28,8 +28,8 @@ START_S = 10.0
 _PAUSE_S = 0.02
 #: exit status: another one has this GPU
 _RUNS_ALREADY = 3
-#: struct vg_share_message of native/transport/share.h: what, compute, fixed, text
-_MESSAGE = struct.Struct("=III96s")
+#: struct vg_share_message of native/transport/share.h: what, compute, fixed, priority, text
+_MESSAGE = struct.Struct("=IIII96s")
 _PING, _WELCOME = 4, 64
 
 
@@ -75,7 +75,7 @@ def is_running(path: Path) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
             sock.settimeout(START_S)
             sock.connect(str(path))
-            sock.sendall(_MESSAGE.pack(_PING, 0, 0, b""))
+            sock.sendall(_MESSAGE.pack(_PING, 0, 0, 0, b""))
             answer = sock.recv(_MESSAGE.size)
     except OSError:
         return False

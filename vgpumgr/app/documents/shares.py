@@ -27,6 +27,9 @@ class ShareHolderDocument(Document):
     memory_at_exit_bytes: int | None = Field(
         description="the memory that it has once its programs use no more than that; null: nothing waits"
     )
+    priority: Literal["low", "normal", "high"] = Field(
+        description="a higher class gets its turns first while it is within its part of the time"
+    )
 
 
 class GpuSharesDocument(Document):
@@ -70,6 +73,7 @@ def describe_shares(snapshot: Snapshot, gpu: Gpu, drained: str | None) -> GpuSha
                 memory_bytes=record.share_part.share.memory,
                 compute=record.share_part.share.compute,
                 memory_at_exit_bytes=record.share_part.memory_at_exit,
+                priority=record.share_part.priority.value,
             )
             for record in use.records
             if record.share_part is not None
@@ -94,6 +98,9 @@ class ShareDocument(Document):
         description="burst: time that others leave idle is used; fixed: never more than that; "
         "best-effort: a weight that no time is reserved for"
     )
+    priority: Literal["low", "normal", "high"] = Field(
+        description="a higher class gets its turns first while it is within its part of the time"
+    )
 
 
 class ChannelShareDocument(ShareDocument):
@@ -117,6 +124,7 @@ def describe_share(record: AttachmentRecord) -> ShareDocument | None:
         compute=part.share.compute,
         memory_at_exit_bytes=part.memory_at_exit,
         policy=part.policy.value,
+        priority=part.priority.value,
     )
 
 
@@ -143,6 +151,7 @@ def describe_channel_share(
         compute=part.share.compute,
         memory_at_exit_bytes=part.memory_at_exit,
         policy=part.policy.value,
+        priority=part.priority.value,
         used_s=use.used_s if use else None,
         throttled_s=use.throttled_s if use else None,
         turns=use.turns if use else None,
