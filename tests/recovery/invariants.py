@@ -56,6 +56,8 @@ def _list_wrong_share(world: World, record: AttachmentRecord) -> Iterator[str]:
     kept = world.channels.shares.get(record.id)
     if kept != (part.share.memory, part.share.compute):
         yield f"{record.id} keeps to {kept}, and {record.profile} is recorded"
+    if world.channels.priorities.get(record.id) != part.priority:
+        yield f"{record.id} has another priority than {part.priority}, which is recorded"
     if record.profile != str(part.share) or record.memory_bytes != part.share.memory:
         yield f"{record.id} is recorded as {record.profile} and as {part.share}"
 

@@ -115,6 +115,10 @@ def change_at_exit(memory_bytes: int, vm: str = "vm01") -> Act:
     return lambda world: set_share(world.parts, vm=vm, memory_bytes=memory_bytes, at_exit=True)
 
 
+def change_priority(priority: str, vm: str = "vm01") -> Act:
+    return lambda world: set_share(world.parts, vm=vm, priority=priority)
+
+
 def use_memory(memory_bytes: int) -> Act:
     """The programs of every VM use so much of their shares."""
 
@@ -314,6 +318,7 @@ SCENARIOS = (
         both(attach(profile=SHARE), use_memory(5 << 30)),
         mig=False,
     ),
+    Scenario("raise a share's priority", change_priority("high"), attach(profile=SHARE), mig=False),
     Scenario(
         "give up shrinking a share",
         change(8 << 30, 30),

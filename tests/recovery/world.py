@@ -225,9 +225,9 @@ class SavedChannels(FakeChannels):
         self.world.save()
         self.world.point("after stop")
 
-    def set_share(self, channel_id: str, memory_bytes: int, compute: float) -> None:
+    def set_share(self, channel_id: str, memory_bytes: int, compute: float, priority: str) -> None:
         self.world.point("before set_share")
-        super().set_share(channel_id, memory_bytes, compute)
+        super().set_share(channel_id, memory_bytes, compute, priority)
         self.world.save()
         self.world.point("after set_share")
 
@@ -417,7 +417,12 @@ class World:
             },
             "running": self.channels.running,
             "next_memory": self.channels.next_memory,
-            "shares": (self.channels.shares, self.channels.specs, self.channels.used),
+            "shares": (
+                self.channels.shares,
+                self.channels.specs,
+                self.channels.used,
+                self.channels.priorities,
+            ),
             "hello": self.channels.hello,
             "host": self.host(),
             "pending": self.pending,
@@ -441,7 +446,9 @@ class World:
         }
         self.channels.running = state["running"]
         self.channels.next_memory = state["next_memory"]
-        self.channels.shares, self.channels.specs, self.channels.used = state["shares"]
+        self.channels.shares, self.channels.specs, self.channels.used, self.channels.priorities = (
+            state["shares"]
+        )
         self.channels.hello = state["hello"]
         functions, bindings, settings, overrides, devices, definitions, inside = state["host"]
         self.pci.functions, self.pci.bindings = functions, bindings

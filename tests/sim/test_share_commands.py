@@ -230,6 +230,39 @@ def test_policies_have_gpus_of_their_own_and_an_empty_gpu_takes_either(host: Hos
     two.end()
 
 
+def test_a_priority_is_given_changed_and_shown(host: Host) -> None:
+    one = Tenant(host, "one", "--profile", "share:2GiB,30%", "--gpu", "5", "--priority", "high")
+    assert one.read()["share"]["priority"] == "high"
+    assert "30% of the time, burst, high priority" in host.call("virtio", "show", "one").stdout
+    assert "share:2GiB,30%, high priority" in host.call("gpu", "show", "5").stdout
+    dry = host.call("virtio", "set", "one", "--priority", "low", "--dry-run").stdout
+    assert "change its priority from high to low" in dry
+    assert "low priority" in host.call("virtio", "set", "one", "--priority", "low").stdout
+    assert "30% burst, low priority" in host.call("virtio", "list").stdout
+    assert one.read()["share"]["kept"] is True
+    refused = host.call("virtio", "set", "one", "--priority", "urgent", code=2)
+    assert "'urgent' is not one of" in refused.stderr
+    one.end()
+
+
+def test_best_effort_shares_reserve_memory_and_no_time(host: Host) -> None:
+    words = ("--gpu", "3", "--compute-policy", "best-effort")
+    one = Tenant(host, "one", "--profile", "share:2GiB", *words)
+    two = Tenant(host, "two", "--profile", "share:4GiB,50%", *words)
+    for tenant, weight in ((one, 100), (two, 50)):
+        share = tenant.read()["share"]
+        assert (share["policy"], share["compute"], share["kept"]) == ("best-effort", weight, True)
+    assert "2 GiB, weight 100, best-effort" in host.call("virtio", "show", "one").stdout
+    assert host.read("gpu", "show", "3")["gpu"]["shares"]["compute_free"] == 100
+    assert one.say(f"alloc {3 * GIB}") == [OUT_OF_MEMORY]
+    refused = host.call("run", "--equal", "4", "--gpu", "3", "--", "true", code=6)
+    assert "its shares are best-effort, and one GPU has one policy" in refused.stderr
+    refused = host.call("run", "--profile", "share:2GiB", "--", "true", code=2)
+    assert "says no percentage of the GPU's time" in refused.stderr
+    one.end()
+    two.end()
+
+
 def test_why_lists_each_gpu_and_malformed_shares_are_refused_in_a_sentence(host: Host) -> None:
     assert all(row["fits"] for row in host.read("why", "share:8GiB,30%")["gpus"])
     refused = host.call("why", "share:8GiB,101%", code=2)

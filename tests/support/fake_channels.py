@@ -34,6 +34,7 @@ class FakeChannels:
         #: memory and percent of time that channels of shares keep to, and memory that is used of them
         self.shares: dict[str, tuple[int, float]] = {}
         self.used: dict[str, int] = {}
+        self.priorities: dict[str, str] = {}
         self.share_more: dict[str, Any] = {}
         #: whether the command is killed when it has changed a share
         self.killed_in_set = False
@@ -69,6 +70,7 @@ class FakeChannels:
         )
         if spec.compute is not None and spec.limits.device_memory is not None:
             self.shares[spec.id] = (spec.limits.device_memory, spec.compute)
+            self.priorities[spec.id] = spec.priority
         if self._serve:
             self._listen(spec)
 
@@ -106,11 +108,12 @@ class FakeChannels:
         assert spec.compute is not None
         self.share_more.pop("kept", None)
 
-    def set_share(self, channel_id: str, memory_bytes: int, compute: float) -> None:
+    def set_share(self, channel_id: str, memory_bytes: int, compute: float, priority: str) -> None:
         self._enter("set_share")
         if self.used.get(channel_id, 0) > memory_bytes:
             raise ShareInUseError("more is used")
         self.shares[channel_id] = (memory_bytes, compute)
+        self.priorities[channel_id] = priority
         if self.killed_in_set:
             raise KeyboardInterrupt
 
@@ -125,7 +128,8 @@ class FakeChannels:
                 for use in status.limits
             )
             policy = str(self.specs[channel_id].compute_policy)
-            share = ShareUse(compute, policy, **self.share_more)
+            more = {"priority": self.priorities[channel_id], **self.share_more}
+            share = ShareUse(compute, policy, **more)
             status = replace(status, limits=limits, share=share)
         return status and replace(status, hello_ring=self.hello)
 

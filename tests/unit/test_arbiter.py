@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 POLICY_SOURCE = ROOT / "vgpumgr/virtio/native/arbiter/policy.c"
 #: lines of it that the runs in virtual time execute, at least
 POLICY_GATE = 0.99
-MESSAGE = struct.Struct("=III96s")
+MESSAGE = struct.Struct("=IIII96s")
 JOIN, PAGE, WEIGH, PING, WELCOME, REFUSED = 1, 2, 3, 4, 64, 65
 PAGE_BYTES = 4096
 ROW = 64  # the first lane's follows the turn's line; struct vg_share_page
@@ -46,11 +46,14 @@ class FakeChannel:
 
     made: ClassVar[list[FakeChannel]] = []
 
-    def __init__(self, path: Path, compute: int = 50, *, fixed: bool = False) -> None:
+    def __init__(
+        self, path: Path, compute: int = 50, *, fixed: bool = False, priority: int = 1
+    ) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(10)
         self.made.append(self)
         self.socket.connect(str(path))
+        self.priority = priority
         self.answer = self.ask(JOIN, compute, fixed=fixed)
         self.page: mmap.mmap | None = None
 
@@ -58,7 +61,7 @@ class FakeChannel:
         self, what: int, compute: int = 0, *, fixed: bool = False, fds: tuple[int, ...] = ()
     ) -> None:
         """A message, with descriptors."""
-        data = MESSAGE.pack(what, compute * 10_000, fixed, b"channel")
+        data = MESSAGE.pack(what, compute * 10_000, fixed, self.priority, b"channel")
         socket.send_fds(self.socket, [data], list(fds))
 
     def ask(self, what: int, compute: int = 0, *, fixed: bool = False) -> tuple[int, str]:
@@ -67,7 +70,7 @@ class FakeChannel:
         data, fds, _, _ = socket.recv_fds(self.socket, MESSAGE.size, 4)
         for fd in fds:
             os.close(fd)
-        found, _, _, text = MESSAGE.unpack(data)
+        found, _, _, _, text = MESSAGE.unpack(data)
         return found, text.rstrip(b"\0").decode()
 
     def hand_over(self) -> None:
@@ -226,6 +229,31 @@ def test_only_one_channel_has_the_turn(burst: Path) -> None:
     wait_for(lambda: other.turn() != CLOSED, "the other's turn")
 
 
+def test_a_higher_priority_comes_first_and_a_change_counts_at_once(burst: Path) -> None:
+    holder, one, two = FakeChannel(burst), FakeChannel(burst, priority=0), FakeChannel(burst)
+    for channel in (holder, one, two):
+        channel.hand_over()
+    for high, low in ((two, one), (one, two)) * 3:
+        high.priority, low.priority = 2, 0
+        for channel in (high, low):
+            channel.say(WEIGH, 50)
+            assert channel.ask(PING)[0] == WELCOME
+        holder.want()
+        wait_for(lambda: holder.turn() != CLOSED, "the holder's turn")
+        holder.begin()
+        begun = time.monotonic()
+        low.want()
+        high.want()
+        wait_for(lambda: holder.turn() == CLOSED, "the end of its turn")
+        holder.drain()
+        wait_for(lambda: any(c.turn() != CLOSED for c in (one, two)), "the next turn")
+        # one that waits for half a second comes first, whatever its class
+        assert high.turn() != CLOSED or time.monotonic() - begun > 0.4
+        for channel in (one, two):
+            channel.put(WANTS, 0)
+            channel.ring()
+
+
 def test_who_does_not_drain_does_not_hold_up_the_others(burst: Path) -> None:
     endless, other = FakeChannel(burst), FakeChannel(burst)
     endless.hand_over()
@@ -258,6 +286,11 @@ def _weigh_much(channel: FakeChannel) -> None:
     channel.say(WEIGH, 101)
 
 
+def _weigh_of_no_class(channel: FakeChannel) -> None:
+    channel.priority = 3
+    channel.say(WEIGH, 50)
+
+
 def _page_alone(channel: FakeChannel) -> None:
     channel.say(PAGE)
 
@@ -286,8 +319,8 @@ def _bell_that_is_a_file(channel: FakeChannel) -> None:
 @pytest.mark.parametrize(
     "spoil",
     [
-        _spoil_size, _spoil_what, _join_twice, _weigh_nothing, _weigh_much, _page_alone, _page_that_shrinks,
-        _page_of_another_size, _bell_that_is_a_file,
+        _spoil_size, _spoil_what, _join_twice, _weigh_nothing, _weigh_much, _weigh_of_no_class, _page_alone,
+        _page_that_shrinks, _page_of_another_size, _bell_that_is_a_file,
     ],
 )  # fmt: skip
 def test_a_spoilt_message_ends_its_connection_only(burst: Path, spoil: object) -> None:

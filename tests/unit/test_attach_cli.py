@@ -333,7 +333,7 @@ def test_a_share_is_attached_shown_and_changed(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("virtio", "set", "vm01"), "neither --memory nor --compute is given"),
+        (("virtio", "set", "vm01"), "neither --memory nor --compute nor --priority is given"),
         (("virtio", "set", "vm01", "--memory", "6GB"), "write 6GiB"),
         (("virtio", "set", "vm01", "--compute", "x"), "'x' is not a number"),
         (("virtio", "set", "vm01", "--compute", "0"), "1% to 100% can"),

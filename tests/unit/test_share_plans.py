@@ -186,8 +186,8 @@ def test_options_that_contradict_a_share(bench: Bench) -> None:
     assert "contradicts it" in refuse(bench, "share:8GiB,30%", limits=limits).error
     assert "is for shares" in refuse(bench, "1g.10gb", compute_policy="fixed").error
     assert "is for shares" in refuse(bench, "passthrough", compute_policy="fixed").error
-    error = refuse(bench, "share:8GiB,30%", compute_policy="best-effort")
-    assert "burst, fixed" in say(error)
+    error = refuse(bench, "share:8GiB,30%", compute_policy="fairest")
+    assert "burst, fixed, best-effort" in say(error)
     attach(bench, "share:8GiB,30%", limits=("calls=100",))
     assert set(get_record(bench).channel.limits) == {"device-memory=8GiB", "calls=100"}  # type: ignore[union-attr]
 
@@ -439,7 +439,7 @@ def test_an_interrupted_change_is_undone_or_completed(
 def test_set_of_what_is_no_share_and_bad_values(bench: Bench, tmp_path: Path) -> None:
     attach(bench, "share:8GiB,30%", "vm01")
     for how, words in (
-        ({}, "neither --memory nor --compute"),
+        ({}, "neither --memory nor --compute nor --priority"),
         ({"compute": 0}, "1% to 100%"),
         ({"compute": 101}, "1% to 100%"),
         ({"memory_bytes": 1 * MIB}, "one CUDA context takes 128 MiB"),

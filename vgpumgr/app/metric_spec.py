@@ -61,7 +61,7 @@ SHARE_METRICS: tuple[MetricSpec, ...] = (
     ),
     MetricSpec(
         "channel_share_compute_ratio", "gauge", (*_CHANNEL, "policy"),
-        "The part of the GPU's time that a share has; policy is burst or fixed.",
+        "The part of the GPU's time that a share has; policy is burst, fixed or best-effort.",
         _NO_SHARE, "ratio",
     ),
     MetricSpec(

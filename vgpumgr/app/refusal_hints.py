@@ -74,7 +74,8 @@ def adding_hints(parts: Parts, gpu: str | None, profile: str | None = None) -> I
         raise
     except (UsageError, VgpuNotSupportedError, VgpuTypeNotFoundError) as error:
         if profile is not None and is_share_text(profile):
-            error.hint = "vgpumgr gpu list, which says what still fits on each GPU"
+            if not (error.hint or "").startswith("--profile"):
+                error.hint = "vgpumgr gpu list, which says what still fits on each GPU"
             raise
         if profile is not None and (found := list_vfs_off(parts, profile, gpu)):
             raise explain_vfs_off(found, error.error) from error

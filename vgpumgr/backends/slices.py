@@ -13,7 +13,7 @@ from vgpumgr.errors import UsageError
 from vgpumgr.mig.layout.change import name_compute
 from vgpumgr.mig.placement import SlicePlacement, explain_refusal, find_profile
 from vgpumgr.model.attachment import ChannelPart, MigPart, SharePart, limit_memory
-from vgpumgr.model.choices import ComputePolicy, Transport
+from vgpumgr.model.choices import ComputePolicy, Priority, Transport
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName
@@ -168,7 +168,8 @@ class ShareSlice(Slice):
     @property
     def parts(self) -> dict[str, Any]:
         """See ``Slice``."""
-        return {"share_part": SharePart(self.seat.share, self.seat.policy)}
+        seat = self.seat
+        return {"share_part": SharePart(seat.share, seat.policy, priority=seat.priority)}
 
     def limit(self, limits: tuple[str, ...]) -> tuple[str, ...]:
         """See ``Slice``."""
@@ -189,6 +190,16 @@ def check_slice(request: AttachRequest, profile: ProfileRequest) -> None:
         raise UsageError(
             f"no compute policy {request.compute_policy!r}", why=f"there are: {', '.join(policies)}"
         )
+    if request.priority is not None and request.priority not in tuple(Priority):
+        raise UsageError(
+            f"no priority {request.priority!r}", why=f"there are: {', '.join(Priority)}"
+        )
+    if profile.is_memory_only and request.compute_policy != ComputePolicy.BEST_EFFORT:
+        raise UsageError(
+            f"{profile} says no percentage of the GPU's time",
+            why="only shares of the policy best-effort, which reserves no time, can leave it out",
+            hint=f"--profile {profile},30%; or --compute-policy {ComputePolicy.BEST_EFFORT}",
+        )
     if any(word.startswith(_MEMORY) for word in request.limits):
         raise UsageError(
             "a share says by itself how much memory it has: --limit device-memory contradicts it",
@@ -197,7 +208,11 @@ def check_slice(request: AttachRequest, profile: ProfileRequest) -> None:
 
 
 def check_no_policy(request: AttachRequest) -> None:
-    """Raises UsageError where a compute policy is given with what is no share."""
+    """Raises UsageError where a compute policy or a priority is given with what is no share."""
+    if request.priority is not None:
+        raise UsageError(
+            "--priority is for shares", hint="--profile share:8GiB,30% --priority high"
+        )
     if request.compute_policy is not None:
         raise UsageError(
             "--compute-policy is for shares", hint="--profile share:8GiB,30% --compute-policy fixed"

@@ -18,6 +18,7 @@ from vgpumgr.cli.session import (
     GpuOption,
     LimitOption,
     PolicyOption,
+    PriorityOption,
     Session,
     TransportOption,
     UnconfinedOption,
@@ -92,6 +93,7 @@ def attach(
         bool, Option("--add", help="One more, besides what the VM has already.")
     ] = False,
     compute_policy: PolicyOption = None,
+    priority: PriorityOption = None,
     limit: LimitOption = None,
     allow_unconfined: UnconfinedOption = False,
     display: DisplayOption = Display.OFF,
@@ -125,6 +127,8 @@ def attach(
       vgpumgr attach vm01 --profile "NVIDIA A100-4C"
       vgpumgr attach vm01 --profile vf:4
       vgpumgr attach vm01 --profile share:8GiB,30% --compute-policy fixed
+      vgpumgr attach vm01 --profile share:8GiB --compute-policy best-effort
+      vgpumgr attach vm01 --profile share:8GiB,30% --priority high
       vgpumgr attach vm01 --equal 4
     """
     document = call(
@@ -147,6 +151,7 @@ def attach(
         limits=tuple(limit or ()),
         allow_unconfined=allow_unconfined,
         compute_policy=compute_policy,
+        **({} if priority is None else {"priority": priority}),  # an older daemon does not know it
     )
     lines = _render_attach(document, get_verbosity(context, dry_run=dry_run))
     print_single(context, document, lines, lambda: _name(document))

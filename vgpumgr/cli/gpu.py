@@ -223,6 +223,8 @@ def _render_shares(shares: dict[str, Any] | None) -> Iterator[str]:
         share = Share(one["memory_bytes"], one["compute"])
         waits = one.get("memory_at_exit_bytes")  # an older daemon does not say
         at_exit = "" if waits is None else f", {format_exact(waits)} at exit"
+        priority = one.get("priority", "normal")
+        at_exit += "" if priority == "normal" else f", {priority} priority"
         yield f"    {one['kind']} {one['name']} (attachment {one['attachment']})  {share}{at_exit}"
 
 

@@ -23,6 +23,7 @@ from vgpumgr.cli.session import (
     GpuOption,
     LimitOption,
     PolicyOption,
+    PriorityOption,
     Session,
     UnconfinedOption,
     choose_profile,
@@ -111,6 +112,7 @@ def run(
         Option("--transport", help="Shared memory, or a socket as virtio-serial has it."),
     ] = "ring",
     compute_policy: PolicyOption = None,
+    priority: PriorityOption = None,
     limit: LimitOption = None,
     allow_unconfined: UnconfinedOption = False,
     spread: Annotated[
@@ -164,6 +166,7 @@ def run(
         "allow_unconfined": allow_unconfined,
         "compute_policy": compute_policy,
     }
+    asked |= {} if priority is None else {"priority": priority}  # an older daemon does not know it
     if dry_run:
         document = session.call("start_run", dry_run=True, **asked)
         print_single(context, document, _render(document, get_verbosity(context, dry_run=True)))

@@ -22,6 +22,7 @@ from vgpumgr.model.choices import (
     BackendChoice,
     ComputePolicy,
     Display,
+    Priority,
     Transport,
 )
 from vgpumgr.model.frozen import dataclass
@@ -375,8 +376,16 @@ PolicyOption = Annotated[
     ComputePolicy | None,
     Option(
         "--compute-policy",
-        help="Of a share: a weight, so that idle time of others is used (burst, the default), or the "
-        "most at any time (fixed).",
+        help="Of a share: a weight, so that idle time of others is used (burst, the default), the most "
+        "at any time (fixed), or a weight that no time is reserved for (best-effort).",
+    ),
+]
+PriorityOption = Annotated[
+    Priority | None,
+    Option(
+        "--priority",
+        help="Of a share: a higher one gets its turns first while it is within its percentage; the "
+        "default is normal.",
     ),
 ]
 EqualOption = Annotated[

@@ -8,10 +8,10 @@ from typing import Any
 
 from vgpumgr.cli.output import ABSENT, or_absent
 from vgpumgr.cli.session import Streams
-from vgpumgr.model.choices import AGENT_HINT, AWAITED, WORKER_NAMES
+from vgpumgr.model.choices import AGENT_HINT, AWAITED, WORKER_NAMES, Priority
 from vgpumgr.model.limits import LIMIT_KEYS
 from vgpumgr.model.pci import is_host_driver
-from vgpumgr.model.shares import Share, format_percent
+from vgpumgr.model.shares import Share, describe_time, format_percent
 from vgpumgr.model.text import format_exact, format_size, format_time, shorten_type, tell_count
 
 _ADDING = {
@@ -246,7 +246,14 @@ def describe_share(channel: dict[str, Any]) -> str:
     used = "" if share["used_s"] is None else f", {share['used_s']:.1f} s used"
     waits = share.get("memory_at_exit_bytes")  # an older daemon does not say
     at_exit = "" if waits is None else f", {format_exact(waits)} at exit"
-    return f"{format_percent(share['compute'])} {share['policy']}{used}{at_exit}"
+    policy = f"{share['policy']}{_describe_priority(share)}"
+    return f"{format_percent(share['compute'])} {policy}{used}{at_exit}"
+
+
+def _describe_priority(share: Mapping[str, Any]) -> str:
+    """Nothing for the usual one; an older daemon does not say."""
+    priority = share.get("priority", Priority.NORMAL)
+    return "" if priority == Priority.NORMAL else f", {priority} priority"
 
 
 def render_share(channel: dict[str, Any]) -> Iterator[str]:
@@ -254,11 +261,8 @@ def render_share(channel: dict[str, Any]) -> Iterator[str]:
     share = channel.get("share")
     if not share:
         return
-    memory, text = (
-        format_size(share["memory_bytes"]),
-        f"{format_percent(share['compute'])} of the time",
-    )
-    yield f"  share         {memory}, {text}, {share['policy']}"
+    text = describe_time(share["compute"], share["policy"])
+    yield f"  share         {format_size(share['memory_bytes'])}, {text}{_describe_priority(share)}"
     if (waits := share.get("memory_at_exit_bytes")) is not None:
         yield f"  at exit       {format_exact(waits)}, once its programs use no more than that"
     if share["used_s"] is not None:

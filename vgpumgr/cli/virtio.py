@@ -43,6 +43,7 @@ from vgpumgr.cli.text import (
     render_share,
 )
 from vgpumgr.errors import ConfirmationNeededError, VgpumgrError
+from vgpumgr.model.choices import Priority
 from vgpumgr.model.text import format_exact, parse_size
 
 app = App()
@@ -195,6 +196,10 @@ def set_share(
         bool,
         Option("--at-exit", help="Memory below what programs use waits until they use less."),
     ] = False,
+    priority: Annotated[
+        Priority | None,
+        Option("--priority", help="A higher one gets its turns first within its percentage."),
+    ] = None,
     dry_run: DryRun = False,
 ) -> None:
     """Change a VM's share of a GPU while programs use it.
@@ -208,16 +213,26 @@ def set_share(
       vgpumgr virtio set vm01 --memory 6GiB --compute 40
       vgpumgr virtio set vm01 --compute 25% --dry-run
       vgpumgr virtio set vm01 --memory 4GiB --at-exit
+      vgpumgr virtio set vm01 --priority high
     """
-    more = {"at_exit": True} if at_exit else {}  # an older daemon does not know it
     document = call(
-        context, "set_share", vm=vm, memory_bytes=memory, compute=compute, dry_run=dry_run, **more
+        context,
+        "set_share",
+        vm=vm,
+        memory_bytes=memory,
+        compute=compute,
+        dry_run=dry_run,
+        # an older daemon does not know these
+        **({"at_exit": True} if at_exit else {}),
+        **({"priority": priority} if priority is not None else {}),
     )
     plan = document["plan"]
     word = "would change" if dry_run else "changed"
     head = f"{word} the share of {plan['subject']} to {plan['result']['profile']}"
     if (waits := plan["result"].get("memory_at_exit")) is not None:
         head += f", and to {format_exact(waits)} at its programs' end"
+    if priority is not None:
+        head += f", {priority} priority"
     lines = [*render_outcome(head, document, get_verbosity(context, dry_run=dry_run))]
     print_single(context, document, lines, lambda: str(plan["subject"]))
 

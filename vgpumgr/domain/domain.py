@@ -165,6 +165,8 @@ class AttachmentNote(Element):
     compute_policy: Annotated[str | None, At("@computepolicy")] = None
     #: of a share: the memory that it is to have once its programs use no more than that
     memory_at_exit: Annotated[int | None, At("@memoryatexit", NUMBER)] = None
+    #: of a share, if it is not normal
+    priority: Annotated[str | None, At("@priority")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
-from vgpumgr.model.choices import Backend, ComputePolicy, Transport
+from vgpumgr.model.choices import Backend, ComputePolicy, Priority, Transport
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.identity import GpuUuid, MigUuid
 from vgpumgr.model.limits import LIMIT_KEYS
@@ -114,6 +114,7 @@ class SharePart:
     policy: ComputePolicy
     #: memory that it is to have once its programs use no more than that; None: nothing waits
     memory_at_exit: int | None = None
+    priority: Priority = Priority.NORMAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +266,9 @@ class AttachmentRecord:
         assert self.channel is not None
         return replace(self, channel=replace(self.channel, **changes))
 
-    def with_share(self, share: Share, memory_at_exit: int | None = None) -> AttachmentRecord:
+    def with_share(
+        self, share: Share, memory_at_exit: int | None = None, priority: Priority | None = None
+    ) -> AttachmentRecord:
         """The record with another share: its profile, its memory and the limit of its channel say the same."""
         assert self.share_part is not None
         assert self.channel is not None
@@ -274,7 +277,12 @@ class AttachmentRecord:
             self,
             profile=str(share),
             memory_bytes=share.memory,
-            share_part=replace(self.share_part, share=share, memory_at_exit=memory_at_exit),
+            share_part=replace(
+                self.share_part,
+                share=share,
+                memory_at_exit=memory_at_exit,
+                priority=priority or self.share_part.priority,
+            ),
             channel=replace(self.channel, limits=limits),
         )
 

@@ -71,6 +71,21 @@ class ComputePolicy(StrEnum):
     BURST = "burst"
     #: the most, also where the GPU is idle otherwise
     FIXED = "fixed"
+    #: a weight that nothing is reserved for: the weights of a GPU may be more than 100 together
+    BEST_EFFORT = "best-effort"
+
+    @property
+    def reserves_time(self) -> bool:
+        """Whether the percentages of a GPU are never more than 100 together."""
+        return self is not ComputePolicy.BEST_EFFORT
+
+
+class Priority(StrEnum):
+    """``--priority``: of a share; a higher class gets its turns first while it is within its part of the time."""
+
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"
 
 
 class Display(StrEnum):

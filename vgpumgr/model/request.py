@@ -8,7 +8,15 @@ from typing import ClassVar
 from vgpumgr.model.choices import HELLO_TIMEOUT_S, Display, Numa, Transport
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.mig import MigProfileName
-from vgpumgr.model.shares import PREFIX, Share, is_share_text, parse_parts, parse_share
+from vgpumgr.model.shares import (
+    PREFIX,
+    Share,
+    is_share_text,
+    parse_best_effort,
+    parse_parts,
+    parse_share,
+)
+from vgpumgr.model.text import format_exact
 
 MAX_HELLO_TIMEOUT_S = 3600.0
 
@@ -44,6 +52,8 @@ class AttachRequest:
     allow_unconfined: bool = False
     #: a ``ComputePolicy``, of a share; None: ``burst``
     compute_policy: str | None = None
+    #: a ``Priority``, of a share; None: ``normal``
+    priority: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +102,15 @@ class ShareRequest:
 
     share: Share | None = None
     parts: int | None = None
+    #: whether no percentage was said, which only best-effort shares may leave out
+    is_memory_only: bool = False
 
     def __str__(self) -> str:
-        return f"{PREFIX}1/{self.parts}" if self.share is None else str(self.share)
+        if self.share is None:
+            return f"{PREFIX}1/{self.parts}"
+        if self.is_memory_only:
+            return f"{PREFIX}{format_exact(self.share.memory)}"
+        return str(self.share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +145,11 @@ def parse_profile_request(text: str) -> ProfileRequest:
         return _parse_vf(text)
     if is_share_text(text):
         parts = parse_parts(text)
-        return ShareRequest(parts=parts) if parts else ShareRequest(parse_share(text))
+        if parts:
+            return ShareRequest(parts=parts)
+        if share := parse_best_effort(text):
+            return ShareRequest(share, is_memory_only=True)
+        return ShareRequest(parse_share(text))
     try:
         return MigRequest(MigProfileName.parse(text))
     except ValueError:

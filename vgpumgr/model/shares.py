@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from vgpumgr.model.choices import MAX_PARTS
+from vgpumgr.model.choices import MAX_PARTS, ComputePolicy
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.limits import LIMIT_KEYS
 from vgpumgr.model.text import format_exact, format_size, parse_size
@@ -27,6 +27,7 @@ _FORM = re.compile(
     r"share:(?P<memory>[^,]+),\s*(?P<compute>\d{1,6}(?:\.\d{1,4})?)\s*%", re.IGNORECASE
 )
 _PARTS = re.compile(r"share:\s*1\s*/\s*(?P<parts>\d{1,6})", re.IGNORECASE)
+_MEMORY = re.compile(r"share:(?P<memory>\s*[0-9.]+\s*[a-z]*)", re.IGNORECASE)
 _EXAMPLE = "write it like share:8GiB,30% or share:8GiB,12.5%, or share:1/4 for a quarter of a GPU"
 
 
@@ -55,8 +56,10 @@ class Share:
 
     def count_in(self, free: Share) -> int:
         """How many of it fit."""
-        times: int = round(free.compute * _STEPS) // round(self.compute * _STEPS)
-        return min(free.memory // self.memory, times)
+        count = free.memory // self.memory
+        if self.compute:
+            count = min(count, round(free.compute * _STEPS) // round(self.compute * _STEPS))
+        return count
 
 
 def _round(compute: float) -> float:
@@ -82,6 +85,14 @@ def parse_share(text: str) -> Share:
     if match is None:
         raise ValueError(f"not a share: {text[:80]!r}; {_EXAMPLE}")
     return make_share(parse_size(match["memory"]), float(match["compute"]))
+
+
+def parse_best_effort(text: str) -> Share | None:
+    """Reads ``share:8GiB``, which reserves no time: its weight is that of all of a GPU. None for another form. Raises
+    ValueError as ``parse_share``.
+    """
+    match = _MEMORY.fullmatch(text.strip())
+    return make_share(parse_size(match["memory"]), MAX_COMPUTE) if match else None
 
 
 def make_share(memory: int, compute: float) -> Share:
@@ -139,6 +150,14 @@ def divide(memory: int, parts: int) -> Share:
     return Share(
         each - each % _MIB if each >= _MIB else each, MAX_COMPUTE * _STEPS // parts / _STEPS
     )
+
+
+def describe_time(compute: float, policy: str) -> str:
+    """For people: ``30% of the time, burst``; ``weight 30, best-effort``."""
+    percent = format_percent(compute)
+    if policy == ComputePolicy.BEST_EFFORT:
+        return f"weight {percent.rstrip('%')}, {policy}"
+    return f"{percent} of the time, {policy}"
 
 
 def describe_free(free: Share) -> str:

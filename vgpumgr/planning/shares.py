@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from vgpumgr.errors import BackendUnsupportedError, GpuNotFoundError, NoRoomError
 from vgpumgr.mig.selection import find_mig_device, select_gpu
 from vgpumgr.model.attachment import AttachmentRecord
-from vgpumgr.model.choices import MAX_PARTS, ComputePolicy
+from vgpumgr.model.choices import MAX_PARTS, ComputePolicy, Priority
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.shares import (
@@ -79,8 +79,14 @@ def measure_shares(gpu: Gpu, records: Iterable[AttachmentRecord]) -> ShareUse:
     mine, free, policy = list_share_records(records, gpu.uuid), total, None
     for record in mine:
         assert record.share_part is not None
-        free, policy = free - record.share_part.share, record.share_part.policy
+        policy = record.share_part.policy
+        free -= _reserve(record.share_part.share, policy)
     return ShareUse(mine, total, Share(max(0, free.memory), max(0, free.compute)), policy)
+
+
+def _reserve(share: Share, policy: ComputePolicy) -> Share:
+    """What is reserved for it: no time where the policy reserves none."""
+    return share if policy.reserves_time else Share(share.memory, 0)
 
 
 def find_obstacle(gpu: Gpu, snapshot: Snapshot) -> str | None:
@@ -119,6 +125,7 @@ class SharePlacement:
     share: Share
     policy: ComputePolicy
     why: str
+    priority: Priority = Priority.NORMAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,7 @@ class _Candidate:
 
     gpu: Gpu
     use: ShareUse
+    policy: ComputePolicy
     refusal: str | None = None
     #: how many shares more its arbiter serves
     left: int = MAX_PARTS
@@ -142,18 +150,22 @@ class _Candidate:
         """Whether it fits."""
         if self.refusal is not None or self.left < 1:
             return False
-        return share.memory >= MIN_BYTES and share.fits_in(self.use.free)
+        return share.memory >= MIN_BYTES and self.reserve(share).fits_in(self.use.free)
+
+    def reserve(self, share: Share) -> Share:
+        """What it would take of the GPU."""
+        return _reserve(share, self.policy)
 
     def give(self, share: Share) -> _Candidate:
         """The GPU as it is to be with it; ``records`` are as they were."""
-        use = replace(self.use, free=self.use.free - share)
+        use = replace(self.use, free=self.use.free - self.reserve(share))
         return replace(self, use=use, left=self.left - 1)
 
     def count(self, share: Share) -> int:
         """How many more of it fit."""
         if not self.takes(share):
             return 0
-        return min(share.count_in(self.use.free), self.left)
+        return min(self.reserve(share).count_in(self.use.free), self.left)
 
 
 def choose_shares(
@@ -168,7 +180,9 @@ def choose_shares(
     Raises NoRoomError, which says what would fit and who has the rest; GpuDrainedError; what ``select_gpu`` does; and
     BackendUnsupportedError for a MIG device. Their first lines begin with ``refusal``.
     """
-    policy = ComputePolicy(request.compute_policy or ComputePolicy.BURST)
+    usual = ComputePolicy.BEST_EFFORT if wanted.is_memory_only else ComputePolicy.BURST
+    policy = ComputePolicy(request.compute_policy or usual)
+    priority = Priority(request.priority or Priority.NORMAL)
     near = NumaPolicy.of(request.numa, nodes)
     gpus = _list_gpus(request, snapshot, near, refusal)
     snapshot.check_not_drained(refusal, *(gpu.pci for gpu in gpus))
@@ -182,7 +196,8 @@ def choose_shares(
         best = min(able, key=lambda one: _rank(one, one.size(wanted), near, request.spread))
         share = best.size(wanted)
         now = [one.give(share) if one is best else one for one in now]
-        placed.append(SharePlacement(best.gpu, share, policy, _explain(best, share, near)))
+        why = _explain(best, share, near)
+        placed.append(SharePlacement(best.gpu, share, policy, why, priority))
     return tuple(placed)
 
 
@@ -240,12 +255,12 @@ def _observe(gpu: Gpu, snapshot: Snapshot, policy: ComputePolicy) -> _Candidate:
         refusal = f"its shares are {use.policy}, and one GPU has one policy"
     elif refusal is None and len(use.records) >= MAX_PARTS:
         refusal = f"it has {MAX_PARTS} shares, the most that a GPU can have"
-    return _Candidate(gpu, use, refusal, MAX_PARTS - len(use.records))
+    return _Candidate(gpu, use, policy, refusal, MAX_PARTS - len(use.records))
 
 
 def _rank(one: _Candidate, share: Share, near: NumaPolicy, spread: bool) -> tuple[object, ...]:
     """The VM's own NUMA node; then a GPU that has shares already and least left; or the emptiest to spread."""
-    left = one.use.free - share
+    left = one.use.free - one.reserve(share)
     rest = left.memory / max(1, one.use.total.memory) + left.compute / MAX_COMPUTE
     is_empty = one.use.free == one.use.total
     order = (-rest,) if spread else (is_empty, rest)
@@ -253,7 +268,7 @@ def _rank(one: _Candidate, share: Share, near: NumaPolicy, spread: bool) -> tupl
 
 
 def _explain(one: _Candidate, share: Share, near: NumaPolicy) -> str:
-    left = describe_free(one.use.free - share)
+    left = describe_free(one.use.free - one.reserve(share))
     beside = "it has no shares yet"
     if one.use.free != one.use.total:
         beside = "it has shares already, and whole GPUs stay whole"

@@ -50,7 +50,10 @@ FIELDS = {
     "compute_instance": "id of the compute instance; null: of none",
     "compute_instance_id": "id of the compute instance in its GPU instance",
     "compute_instances": "compute instances in the GPU instance",
-    "compute_policy": "of a share: burst (a weight) or fixed (the most); null: burst",
+    "compute_policy": "of a share: burst (a weight), fixed (the most) or best-effort (a weight, no time is "
+    "reserved); null: burst",
+    "priority": "of a share: low, normal or high; a higher one gets its turns first within its part; null: normal",
+    "SetShareBody.priority": "low, normal or high; null: as it is",
     "compute_slices_used": "compute slices of all GPU instances together",
     "config": "the VM's definition gets the device",
     "confirmed": "go on although it is in use",

@@ -49,6 +49,7 @@ from vgpumgr.model.choices import (
     ComputePolicy,
     Display,
     Numa,
+    Priority,
     Transport,
 )
 from vgpumgr.model.gpu import MAX_REASON
@@ -502,6 +503,9 @@ BOUNDS: Mapping[str, Any] = {
     "attach.count": Annotated[int, Field(ge=1, le=MAX_COUNT)],
     "attach.compute_policy": Literal[tuple(map(str, ComputePolicy))] | None,
     "start_run.compute_policy": Literal[tuple(map(str, ComputePolicy))] | None,
+    "attach.priority": Literal[tuple(map(str, Priority))] | None,
+    "start_run.priority": Literal[tuple(map(str, Priority))] | None,
+    "set_share.priority": Literal[tuple(map(str, Priority))] | None,
     "set_share.memory_bytes": Annotated[int, Field(ge=0, lt=1 << 63)] | None,
     "set_share.compute": Annotated[float, Field(ge=0, le=1 << 31, allow_inf_nan=False)] | None,
     "attach.transport": Literal[tuple(map(str, Transport))],

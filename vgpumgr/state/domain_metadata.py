@@ -17,7 +17,7 @@ from vgpumgr.model.attachment import (
     MigPart,
     SharePart,
 )
-from vgpumgr.model.choices import Backend, ComputePolicy, Transport
+from vgpumgr.model.choices import Backend, ComputePolicy, Priority, Transport
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.identity import GpuUuid, MigUuid
 from vgpumgr.model.limits import parse_limits
@@ -61,6 +61,7 @@ def describe_record(record: AttachmentRecord) -> AttachmentNote:
         else None,
         compute_policy=str(record.share_part.policy) if record.share_part else None,
         memory_at_exit=record.share_part.memory_at_exit if record.share_part else None,
+        priority=_describe_priority(record.share_part),
     )
 
 
@@ -152,7 +153,12 @@ def _rebuild_share(note: AttachmentNote) -> SharePart | None:
     if note.compute is None:
         return None
     share = make_share(_given(note.memory_bytes), float(note.compute))
-    return SharePart(share, ComputePolicy(note.compute_policy or ""), note.memory_at_exit)
+    policy, priority = ComputePolicy(note.compute_policy or ""), Priority(note.priority or "normal")
+    return SharePart(share, policy, note.memory_at_exit, priority)
+
+
+def _describe_priority(part: SharePart | None) -> str | None:
+    return None if part is None or part.priority is Priority.NORMAL else str(part.priority)
 
 
 def _rebuild_channel(note: AttachmentNote) -> ChannelPart | None:

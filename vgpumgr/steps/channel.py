@@ -15,10 +15,10 @@ from vgpumgr.errors import (
     ShareInUseError,
     VgpumgrError,
 )
-from vgpumgr.model.choices import AGENT_HINT, AWAITED
+from vgpumgr.model.choices import AGENT_HINT, AWAITED, Priority
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.limits import parse_limits
-from vgpumgr.model.shares import Share, format_percent
+from vgpumgr.model.shares import Share, describe_time
 from vgpumgr.model.text import format_exact, format_size
 from vgpumgr.state.domain_metadata import describe_record, save_note
 from vgpumgr.virtio.channel import RING_BYTES, Channels, ChannelSpec, ChannelStatus
@@ -50,6 +50,7 @@ class StartChannel(Step):
     #: of a share: percent of the GPU's time, and what that means (a ``ComputePolicy``)
     compute: float | None = None
     compute_policy: str | None = None
+    priority: str = "normal"
     kind: ClassVar[str] = "channel.start"
 
     @classmethod
@@ -66,6 +67,7 @@ class StartChannel(Step):
             limits,
             part.share.compute if part else None,
             str(part.policy) if part else None,
+            str(part.priority) if part else Priority.NORMAL,
         )
 
     def describe(self) -> str:
@@ -73,11 +75,8 @@ class StartChannel(Step):
         ways = [f"ring of {format_size(self.memory_bytes)}"] if self.ring else []
         ways += ["virtio-serial"] if self.serial else []
         ways += [f"at most {', '.join(self.limits)}"] if self.limits else []
-        ways += (
-            [f"{format_percent(self.compute)} of the time, {self.compute_policy}"]
-            if self.compute
-            else []
-        )
+        ways += [describe_time(self.compute, str(self.compute_policy))] if self.compute else []
+        ways += [f"{self.priority} priority"] if self.priority != Priority.NORMAL else []
         return f"start the worker ({', '.join(ways)})"
 
     def do(self, context: OperationContext) -> None:
@@ -163,6 +162,7 @@ def make_spec(record: AttachmentRecord, memory_bytes: int = RING_BYTES) -> Chann
         limits=limits,
         compute=part.share.compute if part else None,
         compute_policy=part.policy if part else None,
+        priority=part.priority if part else Priority.NORMAL,
     )
 
 
@@ -262,10 +262,18 @@ class SetShare(Step):
     #: memory that it is to have once its programs use no more than that; None: nothing waits
     at_exit: int | None = None
     before_at_exit: int | None = field(default=None, metadata=PRIVATE)
+    priority: Priority = Priority.NORMAL
+    before_priority: Priority = field(default=Priority.NORMAL, metadata=PRIVATE)
     kind: ClassVar[str] = "channel.share"
 
     @classmethod
-    def change(cls, record: AttachmentRecord, share: Share, at_exit: int | None = None) -> SetShare:
+    def change(
+        cls,
+        record: AttachmentRecord,
+        share: Share,
+        at_exit: int | None = None,
+        priority: Priority | None = None,
+    ) -> SetShare:
         """The step for another share of an attachment, now and at its programs' end."""
         part = record.share_part
         assert part is not None
@@ -278,6 +286,8 @@ class SetShare(Step):
             None if record.run is not None else record.vm_uuid,
             at_exit,
             part.memory_at_exit,
+            priority or part.priority,
+            part.priority,
         )
 
     @classmethod
@@ -301,11 +311,18 @@ class SetShare(Step):
     @property
     def _is_remembered_only(self) -> bool:
         """Whether nothing changes but what waits."""
-        return self.share == self.before and self.at_exit != self.before_at_exit
+        is_same = (self.share, self.priority) == (self.before, self.before_priority)
+        return is_same and self.at_exit != self.before_at_exit
 
     def describe(self) -> str:
         """For people."""
         words = [f"change {self.before} to {self.share}"] if not self._is_remembered_only else []
+        if self.priority != self.before_priority:
+            changed = f"{self.before_priority} to {self.priority}"
+            words = [
+                *(words if self.share != self.before else ()),
+                f"change its priority from {changed}",
+            ]
         if self.at_exit is not None:
             words.append(f"shrink it to {format_exact(self.at_exit)} at its programs' end")
         elif self.before_at_exit not in (None, self.memory):
@@ -317,25 +334,28 @@ class SetShare(Step):
         whose worker refuses less memory than is used. Raises ShareInUseError, and nothing has changed then.
         """
         if self.memory > self.before_memory:
-            self._record(context, self.share, self.at_exit)
-            context.channels.set_share(self.id, self.memory, self.compute)
+            self._record(context, self.share, self.at_exit, self.priority)
+            context.channels.set_share(self.id, self.memory, self.compute, self.priority)
             return
         try:
             if not self._is_remembered_only:
-                context.channels.set_share(self.id, self.memory, self.compute)
+                context.channels.set_share(self.id, self.memory, self.compute, self.priority)
         except ShareInUseError as error:
             raise NothingDoneError(error) from error
-        self._record(context, self.share, self.at_exit)
+        self._record(context, self.share, self.at_exit, self.priority)
 
     def undo(self, context: OperationContext) -> None:
         """Gives it what it had. Metadata that libvirt does not take now follows the record with the next recover."""
         if not self._is_remembered_only:
-            context.channels.set_share(self.id, self.before_memory, self.before_compute)
+            before = self.before
+            context.channels.set_share(self.id, before.memory, before.compute, self.before_priority)
         with contextlib.suppress(VgpumgrError):
-            self._record(context, self.before, self.before_at_exit)
+            self._record(context, self.before, self.before_at_exit, self.before_priority)
 
-    def _record(self, context: OperationContext, share: Share, at_exit: int | None) -> None:
-        record = context.record.with_share(share, at_exit)
+    def _record(
+        self, context: OperationContext, share: Share, at_exit: int | None, priority: Priority
+    ) -> None:
+        record = context.record.with_share(share, at_exit, priority)
         context.save_share(record)
         if self.vm_uuid is not None:
             vm = context.hypervisor.read_vm(self.vm_uuid)
@@ -345,13 +365,17 @@ class SetShare(Step):
         """Whether channel or record has it: one that was begun is then undone."""
         found = context.find_attachment(self.id)
         part = found.share_part if found is not None else None
-        if part is not None and (part.share, part.memory_at_exit) == (self.share, self.at_exit):
+        wanted = (self.share, self.at_exit, self.priority)
+        if part is not None and (part.share, part.memory_at_exit, part.priority) == wanted:
             return True
         status = context.channels.read_status(self.id)
         limits = {use.key.name: use.limit for use in status.limits} if status else {}
         is_set = limits.get("device-memory") == self.memory != self.before_memory
         used = status.share if status else None
-        return is_set or (used is not None and used.compute == self.compute != self.before_compute)
+        if used is None:
+            return is_set
+        is_set = is_set or used.compute == self.compute != self.before_compute
+        return is_set or used.priority == self.priority != self.before_priority
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from vgpumgr.errors import ChannelStartError
 from vgpumgr.errors.unexpected import advise_installation
 from vgpumgr.host.files import DIRECTORY, make_directory
 from vgpumgr.host.machine import LIB_DIR
+from vgpumgr.model.choices import ComputePolicy
 from vgpumgr.virtio.sandbox import ARBITER_USER
 
 #: a UNIX socket's address ends there (sun_path, see unix(7))
@@ -27,14 +28,15 @@ START_S = 10.0
 _PAUSE_S = 0.02
 #: exit status: another one has this GPU
 _RUNS_ALREADY = 3
-#: struct vg_share_message of native/transport/share.h: what, compute, fixed, text
-_MESSAGE = struct.Struct("=III96s")
+#: struct vg_share_message of native/transport/share.h: what, compute, fixed, priority, text
+_MESSAGE = struct.Struct("=IIII96s")
 _PING, _WELCOME = 4, 64
 
 
 def ensure(gpu_uuid: str, policy: str, directory: Path, *, linger_s: int | None = None) -> Path:
     """The socket of the GPU's arbiter, which is started if none runs, and stays for at least ``linger_s`` seconds from
-    now (None: half a minute). ``policy`` is ``fixed`` or ``burst``; one that runs with the other policy takes this one
+    now (None: half a minute). ``policy`` is a ``ComputePolicy``: it weighs best-effort shares as burst ones. An arbiter
+    that runs with the other policy takes this one
     if it has no channel, and else refuses the channel, not this. Raises ChannelStartError.
     """
     # short: the paths of sockets are limited
@@ -45,7 +47,8 @@ def ensure(gpu_uuid: str, policy: str, directory: Path, *, linger_s: int | None 
             why=f"its socket's path has {len(str(path))} characters, {LONGEST_PATH} are possible",
             hint="choose a shorter VGPUMGR_RUN_DIR",
         )
-    words = [str(ARBITER_PROGRAM), "--socket", str(path), "--policy", policy, "--detach"]
+    kind = policy if policy == ComputePolicy.FIXED else ComputePolicy.BURST
+    words = [str(ARBITER_PROGRAM), "--socket", str(path), "--policy", kind, "--detach"]
     words += ["--log", str(path.with_suffix(".log"))]
     if linger_s is not None:
         words += ["--linger", str(linger_s)]
@@ -72,7 +75,7 @@ def is_running(path: Path) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
             sock.settimeout(START_S)
             sock.connect(str(path))
-            sock.sendall(_MESSAGE.pack(_PING, 0, 0, b""))
+            sock.sendall(_MESSAGE.pack(_PING, 0, 0, 0, b""))
             answer = sock.recv(_MESSAGE.size)
     except OSError:
         return False

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from vgpumgr.host.confinement import Fact
-from vgpumgr.model.choices import ComputePolicy
+from vgpumgr.model.choices import ComputePolicy, Priority
 from vgpumgr.model.limits import DEFAULT_LIMITS, LimitKey, Limits
 
 #: memory of a ring that is there when the guest starts
@@ -46,6 +46,7 @@ class ChannelSpec:
     #: of a share: percent of the GPU's time, which its arbiter keeps, and what that means; None: all of it
     compute: float | None = None
     compute_policy: ComputePolicy | None = None
+    priority: Priority = Priority.NORMAL
     #: None: unless the environment allows a worker without a sandbox
     confined: bool | None = None
 
@@ -147,6 +148,7 @@ class ShareUse:
     overdue_s: float = 0.0
     #: whether an arbiter keeps it now
     kept: bool = True
+    priority: str = "normal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +233,9 @@ class Channels(Protocol):
     def start_arbiter(self, spec: ChannelSpec) -> None:
         """Has the arbiter of a share's GPU run, which its channel joins by itself. Raises ChannelStartError."""
 
-    def set_share(self, channel_id: str, memory_bytes: int, compute: float) -> None:
-        """Memory and percentage of time of a channel with a share, at once and for every later worker of its keeper.
-        Raises ShareInUseError where more memory is used than that, and then nothing has changed.
+    def set_share(self, channel_id: str, memory_bytes: int, compute: float, priority: str) -> None:
+        """Memory, percentage of time and priority of a channel with a share, at once and for every later worker of its
+        keeper. Raises ShareInUseError where more memory is used than that, and then nothing has changed.
         """
 
     def read_status(self, channel_id: str) -> ChannelStatus | None:

@@ -136,6 +136,7 @@ def _describe_share(status: KeeperStatus) -> ShareUse | None:
         share.turns,
         share.overdue_ns / 1e9,
         share.kept,
+        share.priority,
     )
 
 

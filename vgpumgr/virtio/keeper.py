@@ -97,6 +97,7 @@ class KeeperOptions:
     #: of a share: percent of the GPU's time, what that means, and the socket of the GPU's arbiter
     compute: float | None = None
     compute_policy: str | None = None
+    priority: str = "normal"
     arbiter: Path | None = None
 
     def arguments(self, directory: Path) -> list[str]:
@@ -118,7 +119,7 @@ class KeeperOptions:
             words += ["--cgroup", path]
         if self.compute is not None:
             words += ["--compute", str(self.compute), "--compute-policy", str(self.compute_policy)]
-            words += ["--arbiter", str(self.arbiter)]
+            words += ["--priority", self.priority, "--arbiter", str(self.arbiter)]
         return [*words, "--detach", "--", *self.worker_args]
 
 
@@ -255,9 +256,9 @@ class Keeper:
         if status.change.error:
             raise refuse_memory(size_bytes, status.memory_used)
 
-    def set_compute(self, compute: float) -> None:
-        """Another percentage of the GPU's time for a share, from its next turn on."""
-        self._request({"command": "share", "compute": compute})
+    def set_compute(self, compute: float, priority: str = "normal") -> None:
+        """Another percentage of the GPU's time for a share, and its priority, from its next turn on."""
+        self._request({"command": "share", "compute": compute, "priority": priority})
 
     def stop(self, *, timeout_s: float = 15) -> None:
         """Ends worker and keeper and waits until its sockets are gone; no keeper is no error, and one that hangs is
@@ -372,6 +373,7 @@ class KeeperChannels:
             confined=spec.confined,
             compute=spec.compute,
             compute_policy=spec.compute_policy,
+            priority=spec.priority,
             arbiter=arbiter,
         )
         try:
@@ -423,12 +425,12 @@ class KeeperChannels:
         """See ``channel.Channels``."""
         self._find_arbiter(spec)
 
-    def set_share(self, channel_id: str, memory_bytes: int, compute: float) -> None:
+    def set_share(self, channel_id: str, memory_bytes: int, compute: float, priority: str) -> None:
         """See ``channel.Channels``: memory first, which may be refused."""
         keeper = self._keeper(channel_id)
         try:
             keeper.limit_memory(memory_bytes)
-            keeper.set_compute(compute)
+            keeper.set_compute(compute, priority)
         except KeeperError as error:
             if _is_absent(error) and not keeper.is_running():
                 return  # the next one has what is recorded

@@ -197,6 +197,8 @@ class ShareStatus(Report):
     overdue_ns: int = 0
     #: whether an arbiter keeps it now
     kept: bool = True
+    #: an older keeper does not say
+    priority: str = "normal"
 
 
 @dataclass(frozen=True)

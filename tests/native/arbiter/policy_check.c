@@ -20,7 +20,8 @@ struct tenant {
 	uint64_t gap;                /* between two kernels, of one that waits for each */
 	uint64_t left;               /* of the work on the GPU */
 	uint64_t arrival;            /* UINT64_MAX: none is due */
-	uint64_t used_before, longest_turn, waits_from, longest_wait;
+	uint64_t used_before, longest_turn, waits_from, longest_wait, turns;
+	uint64_t closed_from;        /* it has waited since then, whatever has changed */
 };
 
 static struct tenant tenant[TENANTS];
@@ -28,6 +29,7 @@ static unsigned tenants;
 static struct arbiter arbiter;
 static uint64_t now, idle_from, begun, seed, state;
 static bool changing;            /* tenants come and go, and their weights change */
+static bool mixed;               /* they are of several classes */
 static uint64_t decisions, longest_idle, turns, virtual_s, changes;
 
 static uint64_t draw(uint64_t least, uint64_t most)
@@ -181,7 +183,7 @@ static void check_one_turn(void)
 /* What others may have before it is its turn again: as much as puts them level, and a turn each. */
 static uint64_t wait_bound(const struct tenant *t)
 {
-	uint64_t sum = (ARB_GRACE_MOST_NS + ARB_PATIENCE_NS + ARB_CREDIT_NS) * tenants;
+	uint64_t sum = (ARB_GRACE_MOST_NS + ARB_PATIENCE_NS + ARB_CREDIT_NS + (mixed ? ARB_STARVE_NS : 0)) * tenants;
 
 	for (unsigned i = 0; i < tenants; i++)
 		if (&tenant[i] != t)
@@ -203,11 +205,46 @@ static void follow_turns(void)
 		if (arbiter.holder != t->number && !c->overdue)
 			t->used_before = c->used_ns;
 		if (!waits)
-			t->waits_from = now;
+			t->waits_from = t->closed_from = now;
 		if (now - t->waits_from > t->longest_wait)
 			t->longest_wait = now - t->waits_from;
 		if (arbiter.kind == ARB_BURST && !t->hostile && now - t->waits_from > wait_bound(t))
 			fail("a tenant starves", now - t->waits_from, wait_bound(t));
+	}
+}
+
+/* A hard cap without enough for a turn begins none. */
+static bool may_begin(const struct arb_channel *c)
+{
+	uint64_t least = ARB_WINDOW_NS / ARB_WHOLE * c->weight;
+
+	return arbiter.kind == ARB_BURST || c->budget_ns >= (int64_t)(least < ARB_TURN_NS ? least : ARB_TURN_NS);
+}
+
+/* A turn that has just begun: a class comes before a lower one within its part of the time, unless that has waited for long. */
+static void check_class(const struct tenant *t)
+{
+	const struct arb_channel *c = of(t);
+
+	if (now - t->closed_from >= ARB_STARVE_NS)
+		return;
+	for (unsigned i = 0; i < tenants; i++) {
+		const struct arb_channel *o = of(&tenant[i]);
+		bool waits = o != c && o->wants && o->turn == ARB_CLOSED && may_begin(o);
+
+		if (waits && o->prior && o->class > c->class)
+			fail("a lower class comes first", now - tenant[i].waits_from, 0);
+		if (waits && o->prior && o->class > ARB_LOW && o->class < c->class && !c->prior)
+			fail("a class comes first beyond its part of the time", now - tenant[i].waits_from, 0);
+	}
+}
+
+static void check_classes(void)
+{
+	for (unsigned i = 0; i < tenants; i++) {
+		if (of(&tenant[i])->turns > tenant[i].turns && mixed)
+			check_class(&tenant[i]);
+		tenant[i].turns = of(&tenant[i])->turns;
 	}
 }
 
@@ -220,9 +257,27 @@ static void check_burst(void)
 			uint64_t ahead = of(x)->used_ns * ARB_WHOLE / of(x)->weight, behind = of(y)->used_ns * ARB_WHOLE / of(y)->weight;
 			uint64_t bound = x->longest_turn * ARB_WHOLE / of(x)->weight + 100000;
 
-			if (x->always && y->always && !y->overdue && ahead > behind && ahead - behind > bound)
+			if (!mixed && x->always && y->always && !y->overdue && ahead > behind && ahead - behind > bound)
 				fail("a tenant is ahead of its weight", ahead - behind, bound);
 		}
+}
+
+/* Classes take nothing of anyone's part, where the parts leave the GPU some time of its own. */
+static void check_parts(uint64_t run)
+{
+	uint64_t slack = 2 * ARB_STARVE_NS, weights = 0;
+
+	for (unsigned i = 0; i < tenants; i++) {
+		slack += 2 * tenant[i].longest_turn + 2 * ARB_WINDOW_NS;
+		weights += of(&tenant[i])->weight;
+	}
+	for (unsigned i = 0; weights <= ARB_WHOLE / 10 * 9 && i < tenants; i++) {
+		const struct tenant *t = &tenant[i];
+		uint64_t share = run / ARB_WHOLE * of(t)->weight, used = of(t)->used_ns;
+
+		if (t->always && !t->overdue && used + slack < share)
+			fail("a tenant has less than its part", share - used, slack);
+	}
 }
 
 /* A cap holds, and all of it can be used where the caps leave the GPU some time of its own. */
@@ -253,6 +308,11 @@ static uint32_t draw_weight(void)
 	return (uint32_t)draw(ARB_LEAST, 2 * ARB_WHOLE / tenants);
 }
 
+static enum arb_class draw_class(void)
+{
+	return mixed ? (enum arb_class)draw(ARB_LOW, ARB_HIGH) : ARB_NORMAL;
+}
+
 static void draw_tenants(bool mean)
 {
 	static const uint64_t lengths[] = { 10000, 100000, 1000000, 5000000, 50000000, 500000000 };
@@ -268,8 +328,8 @@ static void draw_tenants(bool mean)
 		t->hostile = mean && shape == 0;
 		t->gap = shape > 0 && shape < 4 ? draw(1000, 50000000) : 0;
 		t->always = !t->hostile && !t->gap;
-		t->number = arb_join(&arbiter, draw_weight(), now);
-		t->waits_from = now;
+		t->number = arb_join(&arbiter, draw_weight(), draw_class(), now);
+		t->waits_from = t->closed_from = now;
 		t->used_before = 0;
 		arb_report(&arbiter, t->number, true, false, now);
 	}
@@ -280,14 +340,16 @@ static void change(struct tenant *t)
 {
 	changes++;
 	if (draw(0, 1)) {
-		arb_weigh(&arbiter, t->number, draw(0, 9) ? draw_weight() : (uint32_t)draw(0, 10 * ARB_WHOLE), now);
+		arb_weigh(&arbiter, t->number, draw(0, 9) ? draw_weight() : (uint32_t)draw(0, 10 * ARB_WHOLE), draw_class(), now);
 		if (of(t)->weight < ARB_LEAST || of(t)->weight > ARB_WHOLE)
 			fail("a weight is no part of the whole", of(t)->weight, ARB_WHOLE);
 	} else {
 		arb_leave(&arbiter, t->number, now);
 		if (arbiter.holder == t->number)
 			fail("one that has left has its turn", 1, 0);
-		t->number = arb_join(&arbiter, draw_weight(), now);
+		t->number = arb_join(&arbiter, draw_weight(), draw_class(), now);
+		t->turns = 0;
+		t->closed_from = now;
 		t->left = 0;
 		t->arrival = UINT64_MAX;
 		t->used_before = 0;
@@ -302,7 +364,7 @@ static void run(enum arb_kind kind, uint64_t length)
 	bool mean = draw(0, 1);
 
 	changing = !draw(0, 2);
-
+	mixed = seed % 4 > 1;
 	begun = now = idle_from = draw(1, 1000000000);
 	arb_init(&arbiter, kind, now);
 	draw_tenants(mean);
@@ -314,6 +376,7 @@ static void run(enum arb_kind kind, uint64_t length)
 		if (until <= now)
 			fail("a decision holds for no time", now - until, 0);
 		check_one_turn();
+		check_classes();
 		begin_work();
 		follow_turns();
 		idle = stands_idle();
@@ -327,7 +390,7 @@ static void run(enum arb_kind kind, uint64_t length)
 	}
 	follow_turns();
 	if (!changing && kind == ARB_BURST)
-		check_burst();
+		check_burst(), check_parts(length);
 	else if (!changing)
 		check_fixed(length);
 	for (unsigned i = 0; i < tenants; i++)

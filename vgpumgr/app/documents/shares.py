@@ -27,17 +27,24 @@ class ShareHolderDocument(Document):
     memory_at_exit_bytes: int | None = Field(
         description="the memory that it has once its programs use no more than that; null: nothing waits"
     )
+    priority: Literal["low", "normal", "high"] = Field(
+        description="a higher class gets its turns first while it is within its part of the time"
+    )
 
 
 class GpuSharesDocument(Document):
     """The shares of a GPU, and what still fits beside them."""
 
-    policy: Literal["burst", "fixed"] | None = Field(description="null: it has no shares")
+    policy: Literal["burst", "fixed", "best-effort"] | None = Field(
+        description="null: it has no shares"
+    )
     memory_total_bytes: int = Field(
         description="what the GPU has for shares: its memory less what driver and firmware keep"
     )
     memory_free_bytes: int = Field(description="of that, what no share has")
-    compute_free: float = Field(description="percent of the GPU's time that no share has")
+    compute_free: float = Field(
+        description="percent of the GPU's time that no share has; best-effort shares reserve none"
+    )
     why_not: str | None = Field(description="why it takes no share; null: it takes some")
     holders: list[ShareHolderDocument] = Field(description="whose they are")
 
@@ -66,6 +73,7 @@ def describe_shares(snapshot: Snapshot, gpu: Gpu, drained: str | None) -> GpuSha
                 memory_bytes=record.share_part.share.memory,
                 compute=record.share_part.share.compute,
                 memory_at_exit_bytes=record.share_part.memory_at_exit,
+                priority=record.share_part.priority.value,
             )
             for record in use.records
             if record.share_part is not None
@@ -86,8 +94,12 @@ class ShareDocument(Document):
     memory_at_exit_bytes: int | None = Field(
         description="the memory that it has once its programs use no more than that; null: nothing waits"
     )
-    policy: Literal["burst", "fixed"] = Field(
-        description="burst: time that others leave idle is used; fixed: never more than that"
+    policy: Literal["burst", "fixed", "best-effort"] = Field(
+        description="burst: time that others leave idle is used; fixed: never more than that; "
+        "best-effort: a weight that no time is reserved for"
+    )
+    priority: Literal["low", "normal", "high"] = Field(
+        description="a higher class gets its turns first while it is within its part of the time"
     )
 
 
@@ -112,6 +124,7 @@ def describe_share(record: AttachmentRecord) -> ShareDocument | None:
         compute=part.share.compute,
         memory_at_exit_bytes=part.memory_at_exit,
         policy=part.policy.value,
+        priority=part.priority.value,
     )
 
 
@@ -138,6 +151,7 @@ def describe_channel_share(
         compute=part.share.compute,
         memory_at_exit_bytes=part.memory_at_exit,
         policy=part.policy.value,
+        priority=part.priority.value,
         used_s=use.used_s if use else None,
         throttled_s=use.throttled_s if use else None,
         turns=use.turns if use else None,

@@ -29,6 +29,7 @@ from vgpumgr.mig.layout.target import Pinned, list_owner_pins
 from vgpumgr.mig.placement import explain_refusal, find_profile
 from vgpumgr.mig.selection import check_visible
 from vgpumgr.model.attachment import SliceOwner
+from vgpumgr.model.choices import ComputePolicy
 from vgpumgr.model.gpu import Drain, Gpu, find_drain, list_drains
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.pci import PciAddress
@@ -120,7 +121,10 @@ def _ask_backend(
     parts: Parts, snapshot: Snapshot, profile: str, selector: str | None
 ) -> WhyDocument:
     """Raises what the backend raises where no GPU can be asked, LIBVIRT_ERRORS too."""
-    wanted = check_request(AttachRequest(_VM, profile, selector))
+    request, policy = parse_profile_request(profile), None
+    if isinstance(request, ShareRequest) and request.is_memory_only:
+        policy = str(ComputePolicy.BEST_EFFORT)
+    wanted = check_request(AttachRequest(_VM, profile, selector, compute_policy=policy))
     places = [selector] if selector else _list_places(snapshot, wanted.profile)
     name = profile
     if isinstance(wanted.profile, VgpuRequest):

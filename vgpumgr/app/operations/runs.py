@@ -53,6 +53,7 @@ def start_run(
     limits: tuple[str, ...] = (),
     allow_unconfined: bool = False,
     compute_policy: str | None = None,
+    priority: str | None = None,
     dry_run: bool = False,
 ) -> RunDocument:
     """Gives the process ``pid`` a slice and a channel, which it has until ``detach`` or its end. ``name``
@@ -70,6 +71,7 @@ def start_run(
         limits=limits,
         allow_unconfined=allow_unconfined,
         compute_policy=compute_policy,
+        priority=priority,
     )
     run = _identify(parts, pid, command)
 

@@ -30,6 +30,7 @@ from vgpumgr.errors import (
 )
 from vgpumgr.host.lock import find_holder
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, SharePart
+from vgpumgr.model.choices import Priority
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.shares import Share, make_share
 from vgpumgr.model.text import format_exact, format_size
@@ -49,6 +50,7 @@ class _Asked:
     memory: int | None
     compute: float | None
     at_exit: bool = False
+    priority: Priority | None = None
 
 
 def set_share(
@@ -58,21 +60,27 @@ def set_share(
     memory_bytes: int | None = None,
     compute: float | None = None,
     at_exit: bool = False,
+    priority: str | None = None,
     dry_run: bool = False,
 ) -> ShareChangeDocument:
-    """Changes memory or percentage of time of the share that ``vm`` means, or both; programs in it go on. ``at_exit``:
-    memory below what they use waits until they use less. Raises what stands in the way before anything is changed, or
-    what ended it after everything was undone.
+    """Changes memory, percentage of time and priority of the share that ``vm`` means; programs in it go on.
+    ``at_exit``: memory below what they use waits until they use less. Raises what stands in the way before anything is
+    changed, or what ended it after everything was undone.
     """
-    if memory_bytes is None and compute is None:
-        raise UsageError("nothing to change: neither --memory nor --compute is given", hint=_HOW)
+    if memory_bytes is None and compute is None and priority is None:
+        raise UsageError(
+            "nothing to change: neither --memory nor --compute nor --priority is given", hint=_HOW
+        )
+    if priority is not None and priority not in tuple(Priority):
+        raise UsageError(f"no priority {priority!r}", why=f"there are: {', '.join(Priority)}")
     if at_exit and memory_bytes is None:
         raise UsageError(
             "--at-exit is for --memory",
             why="only memory can be in use: another percentage of time is there at once",
             hint=f"vgpumgr virtio set {vm} --memory SIZE --at-exit",
         )
-    asked = _Asked(vm, memory_bytes, compute, at_exit)
+    wanted = None if priority is None else Priority(priority)
+    asked = _Asked(vm, memory_bytes, compute, at_exit, wanted)
     if dry_run:
         return _describe(True, _plan(parts, asked)[1], [])
     with open_change(parts, "change a share") as transaction:
@@ -136,10 +144,13 @@ def _plan(parts: Parts, asked: _Asked, *, is_used: bool = False) -> tuple[Attach
     snapshot.require_gpus()
     check_change(record, wanted, snapshot)
     status = parts.channels.read_status(record.id)
-    now, at_exit = _split(record.share_part, wanted, asked, status, is_used=is_used)
+    part = record.share_part
+    now, at_exit = _split(part, wanted, asked, status, is_used=is_used)
+    priority = asked.priority or part.priority
     steps: tuple[Step, ...] = ()
-    if (now, at_exit) != (before, record.share_part.memory_at_exit) or not _has(status, now):
-        steps = (SetShare.change(record, now, at_exit),)
+    is_new = (now, at_exit, priority) != (before, part.memory_at_exit, part.priority)
+    if is_new or not _has(status, now, priority):
+        steps = (SetShare.change(record, now, at_exit, priority),)
     notes = [] if steps else [f"it is {now} already"]
     if now.memory != before.memory:
         notes.append("programs that run keep the size of the device that they asked for before")
@@ -150,6 +161,7 @@ def _plan(parts: Parts, asked: _Asked, *, is_used: bool = False) -> tuple[Attach
         "vm": record.vm_name,
         "profile": str(now),
         "memory_at_exit": at_exit,
+        "priority": str(priority),
     }
     return record, Plan(SET, record.vm_name, steps, notes=tuple(notes), result=result)
 
@@ -215,12 +227,14 @@ def _find(parts: Parts, snapshot: Snapshot, selector: str) -> AttachmentRecord:
     return records[0]
 
 
-def _has(status: ChannelStatus | None, wanted: Share) -> bool:
+def _has(status: ChannelStatus | None, wanted: Share, priority: Priority) -> bool:
     """Whether the channel keeps to it now; without a keeper the next one will."""
     if status is None:
         return True
     limits = {use.key.name: use.limit for use in status.limits}
     compute = status.share.compute if status.share else wanted.compute
+    if status.share and status.share.priority != priority:
+        return False
     return limits.get("device-memory", wanted.memory) == wanted.memory and compute == wanted.compute
 
 

@@ -96,9 +96,9 @@ static int make_account(struct client *c)
 	return answer(c, VG_SHARE_WELCOME, "", fd);
 }
 
-static bool is_weight(uint32_t compute)
+static bool is_weight(const struct vg_share_message *message)
 {
-	return compute >= ARB_LEAST && compute <= ARB_WHOLE;
+	return message->compute >= ARB_LEAST && message->compute <= ARB_WHOLE && message->priority <= ARB_HIGH;
 }
 
 static int join(struct channels *all, struct client *c, const struct vg_share_message *message)
@@ -110,14 +110,14 @@ static int join(struct channels *all, struct client *c, const struct vg_share_me
 	if (!all->joined && !message->fixed == (all->policy.kind == ARB_FIXED))
 		arb_init(&all->policy, message->fixed ? ARB_FIXED : ARB_BURST, channels_clock());
 	fixed = all->policy.kind == ARB_FIXED;
-	if (c->number != ARB_NONE || !is_weight(message->compute))
+	if (c->number != ARB_NONE || !is_weight(message))
 		return -EPROTO;
 	if (!message->fixed == fixed) {
 		answer(c, VG_SHARE_REFUSED,
 		       fixed ? "the GPU's arbiter has the policy fixed" : "the GPU's arbiter has the policy burst", -1);
 		return -EBUSY;
 	}
-	c->number = arb_join(&all->policy, message->compute, channels_clock());
+	c->number = arb_join(&all->policy, message->compute, (enum arb_class)message->priority, channels_clock());
 	if (c->number == ARB_NONE) {
 		answer(c, VG_SHARE_REFUSED, "the GPU's arbiter has as many channels as it can have", -1);
 		return -EBUSY;
@@ -168,9 +168,9 @@ static int take_page(struct client *c, int *fds)
 
 static int weigh(struct channels *all, const struct client *c, const struct vg_share_message *message)
 {
-	if (c->number == ARB_NONE || !is_weight(message->compute))
+	if (c->number == ARB_NONE || !is_weight(message))
 		return -EPROTO;
-	arb_weigh(&all->policy, c->number, message->compute, channels_clock());
+	arb_weigh(&all->policy, c->number, message->compute, (enum arb_class)message->priority, channels_clock());
 	return 0;
 }
 

@@ -43,7 +43,26 @@ static bool may_begin(const struct arbiter *a, const struct arb_channel *c)
 	return c->used && c->wants && (a->kind == ARB_BURST || c->budget_ns >= least_budget(c));
 }
 
-/* The one that has had least by its weight, of those that wait and may have a turn. */
+/* Within one class weights decide alone; so they do where the class does not count. */
+static int rank(const struct arbiter *a, int i)
+{
+	const struct arb_channel *c = &a->channel[i];
+
+	if (!a->mixed)
+		return 0;
+	if (c->waits_from && a->now - c->waits_from >= ARB_STARVE_NS)
+		return ARB_HIGH + 1;
+	return c->prior ? (int)c->class : ARB_LOW;
+}
+
+static bool is_before(const struct arbiter *a, int i, int j)
+{
+	int x = rank(a, i), y = rank(a, j);
+
+	return x != y ? x > y : a->channel[i].virtual_ns < a->channel[j].virtual_ns;
+}
+
+/* Of those that wait and may have a turn: of the highest class the one that has had least by its weight. */
 static int find_next(const struct arbiter *a)
 {
 	int best = ARB_NONE;
@@ -51,7 +70,7 @@ static int find_next(const struct arbiter *a)
 	for (int i = 0; i < ARB_CHANNELS; i++) {
 		const struct arb_channel *c = &a->channel[i];
 
-		if (i != a->holder && may_begin(a, c) && (best < 0 || c->virtual_ns < a->channel[best].virtual_ns))
+		if (i != a->holder && may_begin(a, c) && (best < 0 || is_before(a, i, best)))
 			best = i;
 	}
 	return best;
@@ -109,7 +128,7 @@ static uint64_t grow(struct arb_channel *c, uint64_t ns)
 static void fill(struct arbiter *a, int i, uint64_t ns, uint64_t charged)
 {
 	struct arb_channel *c = &a->channel[i];
-	bool kept_back = c->wants && i != a->holder && c->budget_ns >= least_budget(c);
+	bool kept_back = a->kind == ARB_FIXED && c->wants && i != a->holder && c->budget_ns >= least_budget(c);
 	int64_t most = (int64_t)part(c, kept_back ? ARB_OWED_NS : ARB_WINDOW_NS);
 	int64_t more = (int64_t)grow(c, ns) - (int64_t)charged;
 
@@ -119,6 +138,9 @@ static void fill(struct arbiter *a, int i, uint64_t ns, uint64_t charged)
 		c->budget_ns = most;
 	else if (!c->wants && !c->busy) /* what was kept is lost with time, as all that is not used */
 		c->budget_ns = c->budget_ns - most > more ? c->budget_ns - more : most;
+	if (a->kind == ARB_BURST && c->budget_ns < -(int64_t)ARB_PATIENCE_NS) /* of idle time, which is no debt for long */
+		c->budget_ns = -(int64_t)ARB_PATIENCE_NS;
+	c->prior = c->budget_ns > 0 && (c->prior || c->budget_ns >= least_budget(c));
 }
 
 static void advance(struct arbiter *a, uint64_t now)
@@ -157,7 +179,7 @@ void arb_init(struct arbiter *a, enum arb_kind kind, uint64_t now)
 	a->holder = ARB_NONE;
 }
 
-int arb_join(struct arbiter *a, uint32_t weight, uint64_t now)
+int arb_join(struct arbiter *a, uint32_t weight, enum arb_class class, uint64_t now)
 {
 	advance(a, now);
 	for (int i = 0; i < ARB_CHANNELS; i++) {
@@ -166,7 +188,7 @@ int arb_join(struct arbiter *a, uint32_t weight, uint64_t now)
 		if (c->used)
 			continue;
 		*c = (struct arb_channel){ .used = true, .weight = clamp(weight), .virtual_ns = a->virtual_now,
-					  .pause_ns = ARB_PAUSE_NS };
+					  .pause_ns = ARB_PAUSE_NS, .class = class, .prior = true };
 		c->budget_ns = least_budget(c);
 		return i;
 	}
@@ -191,7 +213,7 @@ void arb_leave(struct arbiter *a, int number, uint64_t now)
 	a->channel[number].used = false;
 }
 
-void arb_weigh(struct arbiter *a, int number, uint32_t weight, uint64_t now)
+void arb_weigh(struct arbiter *a, int number, uint32_t weight, enum arb_class class, uint64_t now)
 {
 	struct arb_channel *c = at(a, number);
 
@@ -199,6 +221,7 @@ void arb_weigh(struct arbiter *a, int number, uint32_t weight, uint64_t now)
 	if (!c)
 		return;
 	c->weight = clamp(weight);
+	c->class = class;
 	c->virtual_rest = 0;
 	if (c->budget_ns > (int64_t)part(c, ARB_OWED_NS))
 		c->budget_ns = (int64_t)part(c, ARB_OWED_NS);
@@ -274,6 +297,7 @@ static void grant(struct arbiter *a, int number)
 	a->busy_from = a->now;
 	a->stretch = 0;
 	c->overdue = false;
+	c->waits_from = 0;
 	c->turns++;
 }
 
@@ -288,14 +312,45 @@ static void wait_for_drain(struct arbiter *a)
 	end_turn(a);
 }
 
+/* When a waiting channel may come before others: it has waited for too long, or its class counts. */
+static uint64_t next_rise(const struct arbiter *a)
+{
+	uint64_t until = UINT64_MAX;
+
+	for (int i = 0; a->mixed && i < ARB_CHANNELS; i++) {
+		const struct arb_channel *c = &a->channel[i];
+
+		if (!c->used || !c->waits_from)
+			continue;
+		if (a->now < c->waits_from + ARB_STARVE_NS)
+			until = least(until, c->waits_from + ARB_STARVE_NS);
+		if (c->class != ARB_LOW && c->budget_ns < least_budget(c))
+			until = least(until, a->now + whole(c, (uint64_t)(least_budget(c) - c->budget_ns)) + ARB_WHOLE / ARB_LEAST);
+	}
+	return until;
+}
+
+/* A lower class waits until the holder has used its part of the time. */
+static uint64_t end_of_class(const struct arbiter *a)
+{
+	const struct arb_channel *c = &a->channel[a->holder];
+
+	if (c->weight == ARB_WHOLE)
+		return UINT64_MAX;
+	return a->now + (uint64_t)c->budget_ns * ARB_WHOLE / (ARB_WHOLE - c->weight) + 1;
+}
+
 /* When a turn that began ends: when the next one is behind by its weight, and the turn has lasted. */
 static uint64_t end_of_turn(const struct arbiter *a, int next)
 {
 	const struct arb_channel *c = &a->channel[a->holder], *n = &a->channel[next];
 	uint64_t last = a->granted + ARB_TURN_NS, ahead;
+	int higher = rank(a, a->holder) - rank(a, next);
 
-	if (c->virtual_ns >= n->virtual_ns)
+	if (higher < 0 || (!higher && c->virtual_ns >= n->virtual_ns))
 		return last;
+	if (higher)
+		return end_of_class(a) > last ? end_of_class(a) : last;
 	ahead = a->now + part(c, n->virtual_ns - c->virtual_ns) + 1;
 	return ahead > last ? ahead : last;
 }
@@ -347,7 +402,7 @@ static uint64_t next_with_holder(const struct arbiter *a)
 	if (a->channel[a->holder].busy || next >= 0)
 		until = end_of_budget(a);
 	if (next >= 0)
-		until = least(until, least(end_of_turn(a, next), end_of_grace(a, next)));
+		until = least(least(until, next_rise(a)), least(end_of_turn(a, next), end_of_grace(a, next)));
 	return until;
 }
 
@@ -366,12 +421,32 @@ static uint64_t next_budget(const struct arbiter *a)
 	return until;
 }
 
+static void follow_waits(struct arbiter *a)
+{
+	int class = ARB_NONE;
+
+	a->mixed = false;
+	for (int i = 0; i < ARB_CHANNELS; i++) {
+		struct arb_channel *c = &a->channel[i];
+
+		if (!c->used || !c->wants || c->turn != ARB_CLOSED)
+			c->waits_from = 0;
+		else if (!c->waits_from)
+			c->waits_from = a->now;
+		if (!is_active(a, i))
+			continue;
+		a->mixed = a->mixed || (class != ARB_NONE && class != (int)c->class);
+		class = (int)c->class;
+	}
+}
+
 uint64_t arb_decide(struct arbiter *a, uint64_t now)
 {
 	uint64_t until;
 	int next;
 
 	advance(a, now);
+	follow_waits(a);
 	if (a->holder >= 0 && !a->draining)
 		judge_holder(a);
 	if (a->holder >= 0 && a->draining)

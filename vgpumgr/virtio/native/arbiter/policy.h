@@ -32,7 +32,11 @@ enum { ARB_GRACE_PART = 8 };
 #define ARB_PATIENCE_NS 1000000000ull /* a holder that has not drained by then is overdue: others go on beside it */
 #define ARB_CREDIT_NS 20000000ull  /* who comes back after a pause has so much of what it missed, at most */
 #define ARB_WINDOW_NS 100000000ull  /* of a hard cap: what is not used of it is lost after this time */
+#define ARB_STARVE_NS 500000000ull  /* who has waited for so long comes next, whatever its class */
 #define ARB_OWED_NS 1000000000ull   /* what a hard cap could not use because others had the GPU is kept for so long */
+
+/* Of those that wait, a higher class comes first while it is within its part of the time. */
+enum arb_class { ARB_LOW = VG_SHARE_LOW, ARB_NORMAL = VG_SHARE_NORMAL, ARB_HIGH = VG_SHARE_HIGH };
 
 /* What the sessions of a channel may do. */
 enum arb_turn { ARB_CLOSED, ARB_OPEN, ARB_CONTENDED };
@@ -46,7 +50,10 @@ struct arb_channel {
 	uint64_t virtual_rest, budget_rest; /* what is less than a nanosecond of these, in parts of the weight, and of the whole */
 	uint64_t pause_ns;       /* between the end of its work and more of it, usually */
 	uint64_t idle_at;        /* 0: it has or wants some */
-	int64_t budget_ns;       /* of a hard cap; below 0: debt */
+	int64_t budget_ns;       /* what it may use of its part of the time now: of a hard cap, and of a class; below 0: debt */
+	enum arb_class class;
+	bool prior;              /* its class counts: it is within its part of the time */
+	uint64_t waits_from;     /* 0: it does not wait for its turn */
 	uint64_t used_ns, throttled_ns, turns;
 };
 
@@ -55,6 +62,7 @@ struct arbiter {
 	uint64_t now, virtual_now;
 	int holder;              /* ARB_NONE */
 	bool draining;           /* the holder starts no more */
+	bool mixed;              /* those with work are of several classes */
 	uint64_t granted, drained_from, idle_from, busy_from; /* of the holder; idle_from 0: it is busy */
 	uint64_t stretch;        /* how long it was busy before it became idle */
 	struct arb_channel channel[ARB_CHANNELS];
@@ -62,9 +70,9 @@ struct arbiter {
 
 void arb_init(struct arbiter *a, enum arb_kind kind, uint64_t now);
 /* A channel's number; ARB_NONE: there are too many. `weight` is brought into its bounds. */
-int arb_join(struct arbiter *a, uint32_t weight, uint64_t now);
+int arb_join(struct arbiter *a, uint32_t weight, enum arb_class class, uint64_t now);
 void arb_leave(struct arbiter *a, int number, uint64_t now);
-void arb_weigh(struct arbiter *a, int number, uint32_t weight, uint64_t now);
+void arb_weigh(struct arbiter *a, int number, uint32_t weight, enum arb_class class, uint64_t now);
 /* What a channel's sessions say now. */
 void arb_report(struct arbiter *a, int number, bool wants, bool busy, uint64_t now);
 /* Decides, and returns until when that holds if nothing is reported; UINT64_MAX: for ever. */

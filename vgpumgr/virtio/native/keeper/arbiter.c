@@ -4,6 +4,7 @@
  * them to both (transport/share.h). Without an arbiter all turns are open, so that no session waits for a process that has ended;
  * then another one is looked for.
  */
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -30,7 +31,9 @@ static int refuse(struct keeper *keeper, const char *why)
 static int say(const struct keeper *keeper, enum vg_share_what what, const int *fds, unsigned count)
 {
 	const struct keeper_share *share = &keeper->share;
-	struct vg_share_message message = { .what = what, .compute = share->compute, .fixed = keeper->options.fixed };
+	struct vg_share_message message = {
+		.what = what, .compute = share->compute, .fixed = keeper->options.fixed, .priority = share->priority,
+	};
 	const char *name = strrchr(keeper->options.dir, '/');
 
 	snprintf(message.text, sizeof(message.text), "%s", name && name[1] ? name + 1 : keeper->options.dir);
@@ -79,6 +82,7 @@ int keeper_join_arbiter(struct keeper *keeper)
 	if (!keeper->options.arbiter)
 		return 0;
 	keeper->share.compute = keeper->options.compute;
+	keeper->share.priority = keeper->options.priority;
 	keeper->share.socket = vg_connect_messages(keeper->options.arbiter);
 	if (keeper->share.socket < 0)
 		return refuse(keeper, strerror(-keeper->share.socket));
@@ -192,7 +196,22 @@ uint32_t keeper_read_percent(const char *text)
 	return percent >= 1 && percent <= 100 ? (uint32_t)(percent * VG_SHARE_PERCENT + 0.5) : 0;
 }
 
-int keeper_set_compute(struct keeper *keeper, uint32_t compute)
+static const char *const priorities[] = { [VG_SHARE_LOW] = "low", [VG_SHARE_NORMAL] = "normal", [VG_SHARE_HIGH] = "high" };
+
+int keeper_read_priority(const char *text)
+{
+	for (int i = VG_SHARE_LOW; i <= VG_SHARE_HIGH; i++)
+		if (!strncmp(text, priorities[i], strlen(priorities[i])) && !isalnum((unsigned char)text[strlen(priorities[i])]))
+			return i;
+	return -1;
+}
+
+const char *keeper_name_priority(uint32_t priority)
+{
+	return priorities[priority];
+}
+
+int keeper_set_share(struct keeper *keeper, uint32_t compute, uint32_t priority)
 {
 	int error = 0;
 
@@ -201,6 +220,7 @@ int keeper_set_compute(struct keeper *keeper, uint32_t compute)
 	if (!compute)
 		return -EINVAL;
 	keeper->share.compute = compute;
+	keeper->share.priority = priority;
 	if (keeper->share.socket >= 0)
 		error = say(keeper, VG_SHARE_WEIGH, NULL, 0);
 	if (error)

@@ -2,7 +2,7 @@
 /*
  * The control socket: a line of JSON each way. {"command": "status" | "stop" | "restart" | "set-size" | "share" | "limit",
  * ...};
- * set-size has "size" and limit "device-memory", in bytes; share has "compute", in percent.
+ * set-size has "size" and limit "device-memory", in bytes; share has "compute", in percent, and may have "priority".
  */
 #include <ctype.h>
 #include <errno.h>
@@ -73,10 +73,12 @@ static void change_memory(struct keeper *keeper, const char *line, FILE *out)
 static void set_compute(struct keeper *keeper, const char *line, FILE *out)
 {
 	const char *value = find_value(line, "compute");
-	int error = keeper_set_compute(keeper, value ? keeper_read_percent(value) : 0);
+	const char *word = find_value(line, "priority");
+	int priority = word ? keeper_read_priority(word + (*word == '"')) : (int)keeper->share.priority;
+	int error = priority < 0 ? -EINVAL : keeper_set_share(keeper, value ? keeper_read_percent(value) : 0, (uint32_t)priority);
 
 	if (error)
-		reply_error(out, error == -ENOENT ? "this channel has no share of the GPU's time" : "compute must be from 1 to 100 percent");
+		reply_error(out, error == -ENOENT ? "this channel has no share of the GPU's time" : "compute must be from 1 to 100 percent, priority low, normal or high");
 	else
 		keeper_write_status(keeper, out);
 }

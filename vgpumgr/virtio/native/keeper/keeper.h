@@ -33,6 +33,7 @@ struct keeper_options {
 	bool tells_pids;         /* there is a socket that tells a process its number outside */
 	const char *arbiter;     /* its socket; NULL: the channel has no share of the GPU's time */
 	uint32_t compute;        /* millionths */
+	uint32_t priority;       /* VG_SHARE_LOW and so on */
 	bool fixed;              /* a hard cap */
 	const char *policy;      /* what `compute` means, in a word; NULL: burst */
 	struct sandbox sandbox;
@@ -65,7 +66,7 @@ struct keeper_share {
 	int page_fd, bell, arbiters_bell; /* of this worker; -1 */
 	struct vg_share_page *page;
 	const struct vg_share_account *account; /* the last that an arbiter has made; NULL */
-	uint32_t compute;
+	uint32_t compute, priority;
 	uint64_t retry_ms;
 };
 
@@ -149,7 +150,10 @@ void keeper_adopt_arbiter(struct keeper *keeper, int fd);
 /* -ENOENT: there is no share; -EINVAL: no percentage. */
 /* A percentage, as 12.5, in millionths; 0: it is none from 1 to 100. */
 uint32_t keeper_read_percent(const char *text);
-int keeper_set_compute(struct keeper *keeper, uint32_t compute);
+/* Of "high" and so on, as it begins; -1: it is none. */
+int keeper_read_priority(const char *text);
+const char *keeper_name_priority(uint32_t priority);
+int keeper_set_share(struct keeper *keeper, uint32_t compute, uint32_t priority);
 
 /* log.c: worker.log; keeper.log, which no guest can write to, is shortened when it is opened */
 int keeper_log_open(struct keeper *keeper, const char *path);

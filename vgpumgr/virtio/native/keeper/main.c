@@ -20,7 +20,8 @@ static const char usage[] =
 	"                      [--socket-mode 0660] [--env NAME=VALUE]... [--detach]\n"
 	"                      [--sandbox UID:GID [--filter enforce|log|off] [--read PATH]... [--write PATH]...\n"
 	"                       [--device PATH]...] [--cgroup PATH]...\n"
-	"                      [--compute PERCENT --compute-policy fixed|burst|best-effort --arbiter PATH] [-- WORKER-ARGUMENT...]\n"
+	"                      [--compute PERCENT --compute-policy fixed|burst|best-effort [--priority low|normal|high]\n"
+	"                       --arbiter PATH] [-- WORKER-ARGUMENT...]\n"
 	"Keeps one VM's channel: memory and doorbell for QEMU at DIR/ivshmem.sock, requests at DIR/control.sock.\n";
 
 /* ---- options ---- */
@@ -94,6 +95,11 @@ static int parse_option(struct keeper_options *options, int option, char *value)
 		options->policy = value;
 		options->fixed = !strcmp(value, "fixed");
 		return options->fixed || !strcmp(value, "burst") || !strcmp(value, "best-effort") ? 0 : -EINVAL;
+	case 'T':
+		if (keeper_read_priority(value) < 0)
+			return -EINVAL;
+		options->priority = (uint32_t)keeper_read_priority(value);
+		return 0;
 	case 'A':
 		options->arbiter = value;
 		return 0;
@@ -113,12 +119,14 @@ static int parse(int argc, char **argv, struct keeper_options *options)
 		{ "env", 1, NULL, 'e' },         { "detach", 0, NULL, 'D' },      { "sandbox", 1, NULL, 'S' },
 		{ "filter", 1, NULL, 'f' },      { "read", 1, NULL, 'r' },        { "write", 1, NULL, 'W' },
 		{ "device", 1, NULL, 'v' },      { "cgroup", 1, NULL, 'c' },      { "compute", 1, NULL, 'C' },
-		{ "compute-policy", 1, NULL, 'P' }, { "arbiter", 1, NULL, 'A' },  { 0 },
+		{ "compute-policy", 1, NULL, 'P' }, { "arbiter", 1, NULL, 'A' },
+		{ "priority", 1, NULL, 'T' },    { 0 },
 	};
 	struct vg_layout layout;
 	int option;
 
-	*options = (struct keeper_options){ .shm_size = 64 << 20, .owner = -1u, .group = -1u, .mode = 0600 };
+	*options = (struct keeper_options){ .shm_size = 64 << 20, .owner = -1u, .group = -1u, .mode = 0600,
+					     .priority = VG_SHARE_NORMAL };
 	while ((option = getopt_long(argc, argv, "+", known, NULL)) != -1) {
 		if (parse_option(options, option, optarg)) {
 			fprintf(stderr, "keeper: cannot understand %s\n%s", optarg ? optarg : argv[optind - 1], usage);

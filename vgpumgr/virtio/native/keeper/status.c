@@ -278,6 +278,7 @@ static void write_share(const struct keeper *keeper, FILE *out)
 	}
 	fprintf(out, "{\"compute\": %u.%04u, \"policy\": \"%s\"", keeper->share.compute / VG_SHARE_PERCENT,
 		keeper->share.compute % VG_SHARE_PERCENT, keeper->options.policy ? keeper->options.policy : "burst");
+	fprintf(out, ", \"priority\": \"%s\"", keeper_name_priority(keeper->share.priority));
 	number(out, "used_ns", vg_load64(&account->used_ns));
 	number(out, "throttled_ns", vg_load64(&account->throttled_ns));
 	number(out, "turns", vg_load64(&account->turns));

@@ -36,15 +36,16 @@ enum { VG_ACCOUNT_SIZE = 4096 };
 
 /* From the keeper to the arbiter, on a socket that keeps message boundaries. */
 enum vg_share_what {
-	VG_SHARE_JOIN = 1,       /* name, compute, fixed; once, before all else */
+	VG_SHARE_JOIN = 1,       /* name, compute, fixed, priority; once, before all else */
 	VG_SHARE_PAGE,           /* with the page and the bell of a new worker */
-	VG_SHARE_WEIGH,          /* compute */
+	VG_SHARE_WEIGH,          /* compute, priority */
 	VG_SHARE_PING,           /* whether an arbiter is there: it answers WELCOME */
 	VG_SHARE_WELCOME = 64,   /* the answer to JOIN, with the memory of the account */
 	VG_SHARE_REFUSED,        /* or this one, with the reason in `text` */
 };
 
 enum { VG_SHARE_TEXT = 96 };
+enum { VG_SHARE_LOW, VG_SHARE_NORMAL, VG_SHARE_HIGH };
 /* Of `compute`, millionths of the GPU's time: all of it, the least, and one percent. */
 enum { VG_SHARE_WHOLE = 1000000, VG_SHARE_LEAST = 10000, VG_SHARE_PERCENT = 10000 };
 
@@ -52,6 +53,7 @@ struct vg_share_message {
 	uint32_t what;
 	uint32_t compute;        /* millionths */
 	uint32_t fixed;          /* not 0: a hard cap */
+	uint32_t priority;       /* VG_SHARE_LOW and so on */
 	char text[VG_SHARE_TEXT];
 };
 
