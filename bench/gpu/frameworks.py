@@ -1,4 +1,5 @@
-"""PyTorch's steps (torch_steps.py), directly and through a channel at the same time."""
+"""PyTorch's steps (torch_steps.py), directly and through a channel at the same time. $VGPUMGR_MATH names the directory
+of cuBLAS for the host's side, such as site-packages/nvidia/cu13/lib."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ def main() -> int:
     words = [sys.executable, str(STEPS), *(word for word in sys.argv[1:] if word != "--apart")]
     with channel() as rig:
         # NVIDIA's wheels have an old-style path of libraries: only a preloaded one comes before it
-        preload = f"{SHIMS}/libcudart.so.13:{SHIMS}/libcuda.so.1"
+        names = ("libcudart", "libcublas", "libcublasLt")
+        preload = ":".join([f"{SHIMS}/libcuda.so.1", *(f"{SHIMS}/{name}.so.13" for name in names)])
         ways = {"forwarded": rig.guest() | {"LD_PRELOAD": preload}, "direct": direct()}
         running = {}
         for way, env in ways.items():

@@ -18,6 +18,7 @@ from tests.unit.transport_rig import LIB, Rig
 from vgpumgr.host.gpu_nodes import list_gpu_nodes
 from vgpumgr.host.machine import find_machine
 from vgpumgr.virtio.keeper import HOLD_PROGRAM, WORKER_PROGRAM
+from vgpumgr.virtio.mathematics import list_worker_options
 
 SHIMS = LIB / "guest"
 SIMULATED = LIB / "sim" / "libcuda.so.1"
@@ -82,6 +83,7 @@ class GpuRig(Rig):
             worker=HOLD_PROGRAM,
             worker_args=(
                 str(WORKER_PROGRAM), "--channel-number=0", f"--channel-device={uuid}", "--watchdog=60:0",
+                *list_worker_options({**os.environ, "VGPUMGR_CUDA": str(driver)}),
             ),
             shm_size_bytes=shm_size_bytes,
         )  # fmt: skip

@@ -194,7 +194,71 @@ def cublas() -> dict[str, object]:
     return {"error": (a.to(DEVICE) @ a.to(DEVICE)).cpu().sub(a @ a).abs().max().item()}
 
 
-STEPS = [about, operations, random_numbers, backward, graphs, rates, compiled, cublas]
+def cublas_types() -> dict[str, object]:
+    """Products of all kinds against the CPU's: layers with a bias, batches, halves, complex numbers, vectors."""
+    torch.manual_seed(2)
+    a, b, bias = torch.randn(65, 33), torch.randn(33, 40), torch.randn(40)
+    x, y = torch.randn(6, 8, 9), torch.randn(6, 9, 5)
+    plain = {
+        "half": torch.half,
+        "bfloat16": torch.bfloat16,
+        "double": torch.double,
+        "complex": torch.complex64,
+    }
+    table = {
+        "mm": (torch.mm, a, b), "addmm": (lambda p, q: F.linear(p, q, bias.to(p.device)), a, b.t().contiguous()),
+        "bmm": (torch.bmm, x, y), "mv": (torch.mv, a, b[:, 0].contiguous()),
+        "dot": (torch.dot, a[:, 0].contiguous(), a[:, 1].contiguous()),
+        **{name: (torch.mm, a.to(kind), b.to(kind)) for name, kind in plain.items()},
+    }  # fmt: skip
+    worst = {
+        name: (f(p.to(DEVICE), q.to(DEVICE)).cpu() - f(p, q)).abs().max().item()
+        for name, (f, p, q) in table.items()
+    }
+    return {"worst": worst, "alike": all(d < 0.3 for d in worst.values())}
+
+
+def cublas_training() -> dict[str, object]:
+    """A small transformer, trained eagerly: losses beside the CPU's, seconds of a step."""
+    losses = {}
+    for where in ("cpu", DEVICE):
+        torch.manual_seed(4)
+        layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+        model = nn.Sequential(nn.TransformerEncoder(layer, 2), nn.Linear(32, 8)).to(where)
+        x, t = torch.randn(16, 24, 32).to(where), torch.randint(0, 8, (16, 24)).to(where)
+        step = torch.optim.AdamW(model.parameters(), lr=0.01)
+        for turn in range(40):
+            if turn == 10:
+                start = time.perf_counter()
+            step.zero_grad()
+            loss = F.cross_entropy(model(x).flatten(0, 1), t.flatten())
+            loss.backward()
+            step.step()
+        losses[where] = loss.item()
+    return {**losses, "step_s": (time.perf_counter() - start) / 30,
+            "alike": abs(losses["cpu"] - losses[DEVICE]) < 5e-3}  # fmt: skip
+
+
+def cublas_rate() -> dict[str, object]:
+    """Products that wait for nothing, and one with its wait."""
+    a = torch.randn(64, 64, device=DEVICE)
+    out = torch.empty_like(a)
+    torch.mm(a, a, out=out)
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(20000):
+        torch.mm(a, a, out=out)
+    torch.cuda.synchronize()
+    posted = 20000 / (time.perf_counter() - start)
+    start = time.perf_counter()
+    for _ in range(500):
+        torch.mm(a, a, out=out)
+        torch.cuda.synchronize()
+    return {"products_per_s": posted, "with_a_wait_s": (time.perf_counter() - start) / 500}
+
+
+CUBLAS = [cublas, cublas_types, cublas_training, cublas_rate]
+STEPS = [about, operations, random_numbers, backward, graphs, rates, compiled, *CUBLAS]
 
 
 def main() -> None:
