@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from tests.support.boards import GIB
 from tests.support.service import Bench, make_bench
 from vgpumgr.app.application import DAEMON_LOCK
 from vgpumgr.app.operations.recovery import Policy, Recovery
+from vgpumgr.app.operations.runs import start_run
 from vgpumgr.app.operations.shares import set_share
 from vgpumgr.engine.executor import Executor
-from vgpumgr.errors import ShareInUseError, UsageError
+from vgpumgr.errors import LibvirtDownError, ShareInUseError, UsageError
 from vgpumgr.host.lock import lock_file
 from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.request import AttachRequest
@@ -103,6 +105,32 @@ def test_the_daemons_reconcile_carries_it_out(bench: Bench) -> None:
     use(bench, 0)
     done = Recovery(bench.service.parts).recover(Policy(readd=True), needs_libvirt=True)
     assert [action.done for action in done.actions] == [True]
+    assert get_waiting(bench) == ("share:4GiB,30%", None)
+
+
+def test_without_libvirt_the_daemon_carries_out_what_runs_wait_for(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_run(
+        bench.service.parts, name="one", command="true", profile="share:8GiB,10%", pid=os.getpid()
+    )
+    use(bench, 5 * GIB, "one")
+    for name in ("vm01", "one"):
+        change(bench, name, memory_bytes=4 * GIB, at_exit=True)
+    for name in ("vm01", "one"):
+        use(bench, 1 * GIB, name)
+
+    def refuse(*_: object) -> None:
+        raise LibvirtDownError("libvirt does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.hypervisor, "list_vms", refuse)
+        patch.setattr(bench.hypervisor, "read_vm", refuse)
+        with pytest.raises(LibvirtDownError):
+            Recovery(bench.service.parts).recover(Policy(), needs_libvirt=True)
+    assert get_record(bench, "one").profile == "share:4GiB,10%"
+    assert get_waiting(bench) == ("share:8GiB,30%", 4 * GIB)
+    assert len(recover(bench)) == 1
     assert get_waiting(bench) == ("share:4GiB,30%", None)
 
 

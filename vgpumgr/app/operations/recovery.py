@@ -21,6 +21,7 @@ from vgpumgr.app.documents.operations import (
 from vgpumgr.app.host_observation import list_instances
 from vgpumgr.app.operations.attachment_recovery import observe_attachments, rebuild_records
 from vgpumgr.app.operations.pci_recovery import list_busy
+from vgpumgr.app.operations.shares import shrink_due
 from vgpumgr.app.refusal_hints import find_enabling
 from vgpumgr.app.transactions import ATTACHMENTS, FAMILIES, MachineFamilies
 from vgpumgr.backends.detach import plan_detach
@@ -179,6 +180,7 @@ class Recovery:
             if down is None:
                 down = _try_libvirt(lambda: actions.extend(self._rebuild_records()))
             if down is not None and needs_libvirt:
+                shrink_due(self._parts, transaction, has_libvirt=False)
                 raise down
             repair = _Repair(self._parts, transaction)
             if down is not None:

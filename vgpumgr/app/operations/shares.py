@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 
 from vgpumgr.app.context import LIBVIRT_ERRORS, Parts
 from vgpumgr.app.documents.base import describe_plan
@@ -84,7 +85,9 @@ def set_share(
     if dry_run:
         return _describe(True, _plan(parts, asked)[1], [])
     with open_change(parts, "change a share") as transaction:
-        shrunk = _shrink_due(parts, transaction, asked)
+        # what is asked for now stands in the place of what waits
+        spared = (vm,) if memory_bytes is not None else ()
+        shrunk = shrink_due(parts, transaction, spared)
         plan, notes = _execute(parts, transaction, asked)
     return _describe(False, plan, [*transaction.notes, *shrunk, *notes])
 
@@ -105,16 +108,21 @@ def _execute(parts: Parts, transaction: Transaction, asked: _Asked) -> tuple[Pla
     return plan, list(context.notes)
 
 
-def _shrink_due(parts: Parts, transaction: Transaction, asked: _Asked) -> list[str]:
-    """Shrinks the shares whose programs have ended by now, so that others find their memory. Answers what was done."""
+def shrink_due(
+    parts: Parts, transaction: Transaction, spared: Sequence[str] = (), *, has_libvirt: bool = True
+) -> list[str]:
+    """Shrinks the shares whose programs have ended by now, so that others find their memory, but for those of
+    ``spared``; without libvirt those of VMs wait. Answers what was done.
+    """
     notes = []
     for record in parts.store.list_attachments():
         part = record.share_part
         if part is None or part.memory_at_exit is None:
             continue
-        names = (record.id, record.vm_name, record.vm_uuid)
-        if asked.memory is not None and asked.selector in names:
-            continue  # what is asked for now stands in its place
+        if {record.id, record.vm_name, record.vm_uuid} & {*spared}:
+            continue
+        if record.run is None and not has_libvirt:
+            continue
         with contextlib.suppress(VgpumgrError):  # recover says why
             status = parts.channels.read_status(record.id)
             if status is None or find_due_shrink(record, status) is None:
