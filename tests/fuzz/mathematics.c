@@ -124,15 +124,29 @@ static uint64_t make_blas(struct thread *t, bool on_device)
 
 /* ---- cuBLASLt */
 
-static void put_attributes(struct thread *t)
+/* Most are of the size that they have, and there once. */
+static void put_attributes(struct thread *t, enum lt_object_kind kind)
 {
-	uint64_t n = once_in(t, 60) ? roll(t) % 100 : roll(t) % 6;
+	uint64_t n = once_in(t, 60) ? roll(t) % 100 : roll(t) % 6, number = 0;
 
 	put(t, n);
 	for (uint64_t i = 0; i < n; i++) {
-		put(t, roll(t) % (once_in(t, 60) ? 50 : 30) | (once_in(t, 60) ? roll(t) : once_in(t, 2) ? 4 : 8) << 32);
-		put(t, once_in(t, 8) ? roll(t) : roll(t) % 8);
+		uint64_t bytes;
+
+		number = once_in(t, 40) ? roll(t) % 50 : number + (i > 0) + roll(t) % (kind == LT_DESCRIPTOR ? 4 : 2);
+		while (number < 40 && !lt_attribute_bytes(kind, (uint32_t)number))
+			number++;
+		bytes = once_in(t, 60) ? roll(t) : lt_attribute_bytes(kind, (uint32_t)number);
+		put(t, number | bytes << 32);
+		put(t, once_in(t, 30) ? roll(t) : roll(t) % 8);
 	}
+}
+
+static enum lt_object_kind kind_of(uint64_t function, int place)
+{
+	if (!place)
+		return function == LT_TRANSFORM ? LT_TRANSFORMATION : LT_DESCRIPTOR;
+	return place == 5 ? LT_PREFERENCE : LT_LAYOUT;
 }
 
 static void put_words(struct thread *t, int n)
@@ -155,7 +169,7 @@ static uint64_t make_light(struct thread *t)
 
 	t->length = 0;
 	for (int i = 0; i < shapes[function].objects; i++)
-		put_attributes(t);
+		put_attributes(t, kind_of(function, i));
 	for (int i = 0; function == LT_ALGO_SET && i < 1; i++) { /* bytes of a value come before it */
 		put_words(t, 9);
 		put(t, once_in(t, 10) ? roll(t) : 4);

@@ -260,6 +260,70 @@ ok(lt.cublasLtMatmulDescDestroy(desc)), ok(lt.cublasLtMatmulPreferenceDestroy(pr
     assert run_python(rig, BEGIN + PRODUCT + code) == ""
 
 
+def test_what_would_fail_is_not_taken_for_known(rig: Rig) -> None:
+    code = """
+g = new_handle(lt)
+places = []
+for _ in range(4):
+    made = c_void_p()
+    ok(lt.cublasLtMatrixLayoutCreate(byref(made), 0, c_uint64(n), c_uint64(n), c_uint64(n)))
+    places.append(made)
+desc = c_void_p()
+ok(lt.cublasLtMatmulDescCreate(byref(desc), 68, 0))
+def multiply(alpha=byref(ONE), beta=byref(ZERO), third=C):
+    return lt.cublasLtMatmul(
+        g, desc, alpha, A, places[0], B, places[1], beta, third, places[2], C, places[3], None, None,
+        c_size_t(0), None,
+    )
+assert multiply() == 0 and multiply() == 0
+assert multiply(alpha=None) == INVALID_VALUE and multiply(beta=None) == INVALID_VALUE
+assert multiply(third=None) == 0  # nothing is added
+assert multiply(third=None, beta=byref(ONE)) != 0
+ok(lt.cublasLtMatmulDescSetAttribute(desc, 7, byref(c_uint(4)), c_size_t(4)))  # BIAS
+ok(lt.cublasLtMatmulDescSetAttribute(desc, 8, byref(up(a)), c_size_t(8)))
+assert multiply() == 0
+before = waits()
+assert multiply() == 0 and waits() == before
+ok(lt.cublasLtMatmulDescSetAttribute(desc, 8, byref(c_uint64(0)), c_size_t(8)))
+multiply()  # without a bias after all: asked anew
+assert waits() == before + 1
+"""
+    assert run_python(rig, BEGIN + PRODUCT + code) == ""
+
+
+def test_a_failed_call_is_an_error_of_that_call_alone(rig: Rig) -> None:
+    code = """
+stream = new_stream()
+assert lib.cublasSetStream_v2(h, stream) == 0 and gemm() == 0
+ok(cu.cuStreamBeginCapture_v2(stream, 2))
+result = c_float()
+assert lib.cublasSdot_v2(h, 4, A, 1, B, 1, byref(result)) != 0  # its value would be each launch's
+graph = c_void_p()
+assert cu.cuStreamEndCapture(stream, byref(graph)) != 0
+assert gemm() == 0 and np.allclose(down(C, a), a @ b, atol=1e-5)
+mode = c_int()
+assert lib.cublasSetMathMode(h, 7) == INVALID_VALUE
+assert lib.cublasGetMathMode(h, byref(mode)) == 0 and mode.value == 0 and gemm() == 0
+space = memory(1 << 20)
+assert lib.cublasSetWorkspace_v2(h, space, c_size_t(1 << 20)) == 0 and gemm() == 0
+assert lib.cublasSetStream_v2(h, stream) == 0  # the library's own workspace again
+ok(cu.cuMemFree_v2(space))
+assert gemm() == 0 and np.allclose(down(C, a), a @ b, atol=1e-5)
+"""
+    assert run_python(rig, BEGIN + PRODUCT + code) == ""
+
+
+def test_a_question_makes_no_context(rig: Rig) -> None:
+    code = """
+version = c_int()
+ok(lib.cublasGetVersion_v2(None, byref(version)))
+current = c_void_p(1)
+ok(cu.cuCtxGetCurrent(byref(current)))
+assert not current.value and version.value > 130000
+"""
+    assert run_python(rig, BEGIN.replace("\ncontext()\n", "\n") + code) == ""
+
+
 def test_wrong_arguments_have_the_librarys_own_errors(rig: Rig) -> None:
     code = """
 assert gemm(ld=n - 1) == INVALID_VALUE and gemm(n=-1) == INVALID_VALUE

@@ -78,6 +78,8 @@ uint64_t blas_version(uint32_t library);
 int blas_call(void *handle, const struct blas_function *f, const uint64_t *words);
 /* Under the handle's lock. Waits for the library's status where the kind, whose hash is given, is new. */
 int blas_send(struct blas_handle *h, struct math_request *request, uint64_t kind);
+/* Under the lock: what numbers the handle has been set to; the library may refuse one. */
+int blas_send_numbers(struct blas_handle *h);
 /* A hash of what decides whether the library does something. */
 uint64_t blas_hash(uint64_t hash, uint64_t word);
 

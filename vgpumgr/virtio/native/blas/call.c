@@ -40,7 +40,8 @@ int blas_send(struct blas_handle *h, struct math_request *request, uint64_t kind
 	int result;
 
 	kind |= 1; /* 0 is an empty place */
-	if (request->wait == MATH_POST && !is_known(h, kind))
+	/* what sets the stream anew must not be lost behind another call's error */
+	if (request->wait == MATH_POST && (request->mode & MATH_ANEW || !is_known(h, kind)))
 		request->wait = MATH_TRY;
 	request->handle = h->id;
 	result = blas_channel()->call(request);
@@ -62,11 +63,14 @@ static int send_state(struct blas_handle *h, unsigned int place, const uint64_t 
 
 	request.handle = h->id;
 	status = blas_status(blas_channel()->call(&request));
-	h->anew = false;
-	return status == BLAS_OK ? request.status : status;
+	if (status == BLAS_OK)
+		status = request.status;
+	if (status == BLAS_OK)
+		h->anew = false;
+	return status;
 }
 
-static int settle_number(struct blas_handle *h, unsigned int place, int wanted, int *sent)
+static int send_number(struct blas_handle *h, unsigned int place, int wanted, int *sent)
 {
 	uint64_t word = (uint64_t)wanted;
 	int status;
@@ -80,19 +84,19 @@ static int settle_number(struct blas_handle *h, unsigned int place, int wanted, 
 }
 
 /* Setting a stream has the library take its own workspace again, as documented; most programs then give it theirs. */
-static int settle_workspace(struct blas_handle *h)
+static int send_workspace(struct blas_handle *h)
 {
 	const struct blas_state *w = &h->wanted;
 	struct blas_state *s = &h->sent;
 	uint64_t words[] = { (uintptr_t)w->workspace, w->workspace_bytes };
 	int status;
 
-	if (w->stream != s->stream || (!w->workspace && s->workspace)) {
-		h->anew = true;
-		s->stream = w->stream;
+	if (s->workspace && (w->stream != s->stream || !w->workspace)) {
+		h->anew = h->anew || !w->workspace;
 		s->workspace = NULL;
 		s->workspace_bytes = 0;
 	}
+	s->stream = w->stream;
 	if (w->workspace == s->workspace && w->workspace_bytes == s->workspace_bytes)
 		return BLAS_OK;
 	status = send_state(h, BLAS_SETWORKSPACE_V2, words);
@@ -103,17 +107,20 @@ static int settle_workspace(struct blas_handle *h)
 	return status;
 }
 
-static int settle(struct blas_handle *h)
+int blas_send_numbers(struct blas_handle *h)
 {
-	int status = settle_workspace(h);
+	int status = send_number(h, BLAS_SETMATHMODE, h->wanted.math, &h->sent.math);
 
 	if (status == BLAS_OK)
-		status = settle_number(h, BLAS_SETMATHMODE, h->wanted.math, &h->sent.math);
-	if (status == BLAS_OK)
-		status = settle_number(h, BLAS_SETATOMICSMODE, h->wanted.atomics, &h->sent.atomics);
-	if (status == BLAS_OK)
-		status = settle_number(h, BLAS_SETSMCOUNTTARGET, h->wanted.processors, &h->sent.processors);
-	return status;
+		status = send_number(h, BLAS_SETATOMICSMODE, h->wanted.atomics, &h->sent.atomics);
+	return status == BLAS_OK ? send_number(h, BLAS_SETSMCOUNTTARGET, h->wanted.processors, &h->sent.processors) : status;
+}
+
+static int send_all_state(struct blas_handle *h)
+{
+	int status = send_workspace(h);
+
+	return status == BLAS_OK ? blas_send_numbers(h) : status;
 }
 
 /* ---- a function */
@@ -130,22 +137,26 @@ static bool is_value(const struct blas_argument *a, bool on_device)
 	return blas_is_sent(a, on_device) || blas_is_returned(a, on_device);
 }
 
-/* Sizes and types decide what the library does, and of addresses their alignment. */
-static uint64_t kind_of(const struct blas_function *f, const uint64_t *words, int mode)
+/* Sizes and types decide what the library does, how the handle is set, and of addresses of matrices their alignment. */
+static uint64_t kind_of(const struct blas_handle *h, const struct blas_function *f, const uint64_t *words)
 {
-	uint64_t kind = blas_hash(f->id, (uint64_t)mode);
+	uint64_t kind = blas_hash(f->id, (uint64_t)h->mode);
 
+	kind = blas_hash(kind, h->sent.workspace_bytes);
+	kind = blas_hash(kind, (uint64_t)h->sent.math << 32 | (uint32_t)h->sent.processors);
+	kind = blas_hash(kind, (uint64_t)h->sent.atomics);
 	for (unsigned int i = 0; i < f->count; i++) {
-		bool number = f->arguments[i].kind < BLAS_DEVICE;
+		enum blas_kind what = f->arguments[i].kind;
+		uint64_t address = what == BLAS_DEVICE && words[i] ? 1 + words[i] % ALIGNMENT : words[i] != 0;
 
-		kind = blas_hash(kind, number ? words[i] : words[i] ? 1 + words[i] % ALIGNMENT : 0);
+		kind = blas_hash(kind, what < BLAS_DEVICE ? words[i] : address);
 	}
 	return kind;
 }
 
-static int pack(const struct blas_function *f, const uint64_t *words, int mode, struct frame *frame)
+static int pack(const struct blas_handle *h, const struct blas_function *f, const uint64_t *words, struct frame *frame)
 {
-	bool on_device = mode;
+	bool on_device = h->mode;
 
 	memcpy(frame->bytes, words, f->count * sizeof(*words));
 	frame->length = f->count * sizeof(*words);
@@ -167,7 +178,7 @@ static int pack(const struct blas_function *f, const uint64_t *words, int mode, 
 			memcpy(frame->bytes + frame->length, (const void *)words[i], bytes);
 		frame->length += blas_padded(bytes);
 	}
-	frame->kind = kind_of(f, words, mode);
+	frame->kind = kind_of(h, f, words);
 	return BLAS_OK;
 }
 
@@ -194,17 +205,18 @@ static int call(struct blas_handle *h, const struct blas_function *f, const uint
 	struct frame frame;
 	struct math_request request = { .stream = h->wanted.stream, .function = f->id, .arguments = frame.bytes,
 					.values = values, .room = sizeof(values) };
-	int status = settle(h);
+	int status = send_all_state(h);
 
 	if (status == BLAS_OK)
-		status = pack(f, words, h->mode, &frame);
+		status = pack(h, f, words, &frame);
 	if (status != BLAS_OK)
 		return status;
 	request.length = frame.length;
 	request.mode = (h->mode ? MATH_ON_DEVICE : 0) | (h->anew ? MATH_ANEW : 0);
 	request.wait = frame.answers ? MATH_ASK : MATH_POST;
 	status = blas_send(h, &request, frame.kind);
-	h->anew = false;
+	if (status == BLAS_OK)
+		h->anew = false;
 	if (status == BLAS_OK && frame.answers)
 		status = unpack(f, words, h->mode, values, request.filled);
 	return status;

@@ -51,7 +51,7 @@ int blas_status(int result)
 		return BLAS_ALLOC_FAILED;
 	case 801: /* CUDA_ERROR_NOT_SUPPORTED */
 		return BLAS_NOT_SUPPORTED;
-	case 1: case 400: /* CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_HANDLE */
+	case 400: /* CUDA_ERROR_INVALID_HANDLE */
 		return BLAS_INVALID_VALUE;
 	case 3: case 100: case 201: case 709: /* no driver, no device, no context any more */
 		return BLAS_NOT_INITIALIZED;

@@ -156,17 +156,27 @@ int cublasSetWorkspace_v2(void *handle, void *workspace, long long bytes)
 	return BLAS_OK;
 }
 
-/* A number that a handle is set to, in a range. */
+/* A number that a handle is set to, in a range. What the library refuses is not set. */
 static int set_number(void *handle, size_t place, int value, int least, int most)
 {
 	struct blas_handle *h = blas_handle(handle);
+	int *number, before, status;
 
 	if (!h)
 		return BLAS_NOT_INITIALIZED;
 	if (value < least || value > most)
 		return BLAS_INVALID_VALUE;
-	*(int *)((char *)h + place) = value;
-	return BLAS_OK;
+	pthread_mutex_lock(&h->lock);
+	number = (int *)((char *)h + place);
+	before = *number;
+	*number = value;
+	status = h->library == VG_MATH_BLAS && value != before ? blas_send_numbers(h) : BLAS_OK;
+	if (status == BLAS_INVALID_VALUE || status == BLAS_NOT_SUPPORTED)
+		*number = before;
+	else /* what could not be sent is sent with the next call */
+		status = BLAS_OK;
+	pthread_mutex_unlock(&h->lock);
+	return status;
 }
 
 static int get_number(void *handle, size_t place, int *value)

@@ -29,32 +29,37 @@ static void put_kind(struct words *w, uint64_t word)
 	w->kind = blas_hash(w->kind, word);
 }
 
-/* An address: that it is none, and its alignment, may decide. */
-static void put_address(struct words *w, const void *address)
-{
-	put(w, (uintptr_t)address);
-	w->kind = blas_hash(w->kind, address ? 1 + (uintptr_t)address % ALIGNMENT : 0);
-}
-
 static void put_algo(struct words *w, const uint64_t *algo)
 {
 	for (int i = 0; i < LT_ALGO_WORDS; i++)
 		put_kind(w, algo[i]);
 }
 
-/* Values of attributes decide, but for addresses, of which it is their alignment. */
-static void hash_attributes(struct words *w, const uint64_t *packed)
+/* An address: that it is none, and its alignment, may decide. */
+static uint64_t kind_of_address(uint64_t address)
+{
+	return address ? 1 + address % ALIGNMENT : 0;
+}
+
+static void put_address(struct words *w, const void *address)
+{
+	put(w, (uintptr_t)address);
+	w->kind = blas_hash(w->kind, kind_of_address((uintptr_t)address));
+}
+
+/* Values of attributes decide. */
+static void hash_attributes(struct words *w, enum lt_object_kind kind, const uint64_t *packed)
 {
 	for (uint64_t i = 0; i < packed[0]; i++) {
 		uint64_t head = packed[1 + 2 * i], value = packed[2 + 2 * i];
 
 		w->kind = blas_hash(w->kind, head);
-		w->kind = blas_hash(w->kind, value >> 32 && head >> 32 == 8 ? value % ALIGNMENT : value);
+		w->kind = blas_hash(w->kind, lt_is_address(kind, (uint32_t)head) ? kind_of_address(value) : value);
 	}
 }
 
 /* False: it is no such object. */
-static bool put_object(struct words *w, void *opaque, enum lt_kind kind)
+static bool put_object(struct words *w, void *opaque, enum lt_object_kind kind)
 {
 	const struct lt_object *o = lt_object(opaque, kind);
 	size_t count = o ? lt_pack(o, w->at + w->count, WORDS - w->count) : 0;
@@ -63,7 +68,7 @@ static bool put_object(struct words *w, void *opaque, enum lt_kind kind)
 		return false;
 	w->full |= !count;
 	if (count)
-		hash_attributes(w, w->at + w->count);
+		hash_attributes(w, kind, w->at + w->count);
 	w->count += count;
 	return true;
 }
@@ -71,10 +76,10 @@ static bool put_object(struct words *w, void *opaque, enum lt_kind kind)
 /* The descriptor and the layouts of a product; a layout that is the result's, too, may be missing. */
 static bool put_product(struct words *w, void *desc, void *const layouts[4])
 {
-	bool right = put_object(w, desc, LT_OBJECT_DESC);
+	bool right = put_object(w, desc, LT_DESCRIPTOR);
 
 	for (int i = 0; i < 4 && right; i++)
-		right = put_object(w, layouts[i], LT_OBJECT_LAYOUT);
+		right = put_object(w, layouts[i], LT_LAYOUT);
 	return right;
 }
 
@@ -96,16 +101,24 @@ static void put_scalar(struct words *w, const void *scalar, bool on_host, uint64
 {
 	uint64_t value[2] = { 0 };
 
-	if (on_host && scalar)
+	if (on_host)
 		memcpy(value, scalar, scale_bytes(type));
 	put(w, on_host ? value[0] : (uintptr_t)scalar);
 	put(w, value[1]);
+	/* only without a third matrix does it decide whether it is 0 */
+	w->kind = blas_hash(w->kind, on_host ? value[0] || value[1] : 2);
 }
 
-static void put_scalars(struct words *w, const void *alpha, const void *beta, uint64_t mode, uint64_t type)
+/* False: one that is needed is missing. */
+static bool put_scalars(struct words *w, const void *alpha, const void *beta, uint64_t mode, uint64_t type)
 {
-	put_scalar(w, alpha, mode == LT_MODE_HOST, type);
-	put_scalar(w, beta, mode == LT_MODE_HOST || mode == LT_MODE_ALPHA_DEVICE_VECTOR_BETA_HOST, type);
+	bool alpha_here = mode == LT_MODE_HOST, beta_here = alpha_here || mode == LT_MODE_ALPHA_DEVICE_VECTOR_BETA_HOST;
+
+	if (!alpha || (!beta && mode != LT_MODE_ALPHA_DEVICE_VECTOR_BETA_ZERO))
+		return false;
+	put_scalar(w, alpha, alpha_here, type);
+	put_scalar(w, beta, beta_here, type);
+	return true;
 }
 
 static int send(struct blas_handle *h, uint64_t function, const struct words *w, void *stream)
@@ -218,14 +231,15 @@ int cublasLtMatmul(void *handle, void *desc, const void *alpha, const void *a, v
 	void *const layouts[] = { a_layout, b_layout, c_layout, d_layout };
 	const void *const places[] = { a, b, c, d };
 	struct blas_handle *h = blas_handle(handle);
-	const struct lt_object *o = lt_object(desc, LT_OBJECT_DESC);
+	const struct lt_object *o = lt_object(desc, LT_DESCRIPTOR);
 	struct words w = { .count = 0 };
 
 	if (!h)
 		return BLAS_NOT_INITIALIZED;
 	if (!put_product(&w, desc, layouts))
 		return BLAS_INVALID_VALUE;
-	put_scalars(&w, alpha, beta, lt_value(o, LT_DESC_POINTER_MODE, 0), lt_value(o, LT_DESC_SCALE, 0));
+	if (!put_scalars(&w, alpha, beta, lt_value(o, LT_DESC_POINTER_MODE, 0), lt_value(o, LT_DESC_SCALE, 0)))
+		return BLAS_INVALID_VALUE;
 	for (int i = 0; i < 4; i++)
 		put_address(&w, places[i]);
 	put_address(&w, workspace);
@@ -242,16 +256,18 @@ int cublasLtMatrixTransform(void *handle, void *desc, const void *alpha, const v
 			    const void *b, void *b_layout, void *c, void *c_layout, void *stream)
 {
 	struct blas_handle *h = blas_handle(handle);
-	const struct lt_object *o = lt_object(desc, LT_OBJECT_TRANSFORM);
+	const struct lt_object *o = lt_object(desc, LT_TRANSFORMATION);
 	struct words w = { .count = 0 };
 
 	if (!h)
 		return BLAS_NOT_INITIALIZED;
 	/* without a second operand its layout is the first one's */
-	if (!put_object(&w, desc, LT_OBJECT_TRANSFORM) || !put_object(&w, a_layout, LT_OBJECT_LAYOUT) ||
-	    !put_object(&w, b_layout ? b_layout : a_layout, LT_OBJECT_LAYOUT) || !put_object(&w, c_layout, LT_OBJECT_LAYOUT))
+	if (!put_object(&w, desc, LT_TRANSFORMATION) || !put_object(&w, a_layout, LT_LAYOUT) ||
+	    !put_object(&w, b_layout ? b_layout : a_layout, LT_LAYOUT) || !put_object(&w, c_layout, LT_LAYOUT))
 		return BLAS_INVALID_VALUE;
-	put_scalars(&w, alpha, beta, lt_value(o, LT_TRANSFORM_POINTER_MODE, 0), lt_value(o, LT_TRANSFORM_SCALE, 0));
+	if (!put_scalars(&w, alpha, beta ? beta : b ? NULL : alpha, lt_value(o, LT_TRANSFORM_POINTER_MODE, 0),
+			 lt_value(o, LT_TRANSFORM_SCALE, 0)))
+		return BLAS_INVALID_VALUE;
 	put_address(&w, a);
 	put_address(&w, b);
 	put_address(&w, c);
@@ -274,7 +290,7 @@ int cublasLtMatmulAlgoGetHeuristic(void *handle, void *desc, void *a, void *b, v
 	if (!h)
 		return BLAS_NOT_INITIALIZED;
 	if (!results || !count || wanted <= 0 || !put_product(&w, desc, layouts) ||
-	    !put_object(&w, preference, LT_OBJECT_PREFERENCE))
+	    !put_object(&w, preference, LT_PREFERENCE))
 		return BLAS_INVALID_VALUE;
 	put(&w, wanted < LT_RESULTS ? (uint64_t)wanted : LT_RESULTS);
 	*count = 0;

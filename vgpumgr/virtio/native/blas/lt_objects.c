@@ -25,7 +25,7 @@ static uint8_t *sizes_of(const struct lt_object *o)
 	return (uint8_t *)o->at + o->room;
 }
 
-struct lt_object *lt_object(void *opaque, enum lt_kind kind)
+struct lt_object *lt_object(void *opaque, enum lt_object_kind kind)
 {
 	struct lt_object *o = opaque;
 
@@ -74,36 +74,11 @@ static int set(struct lt_object *o, unsigned int number, uint64_t value, size_t 
 	return BLAS_OK;
 }
 
-/* How large each attribute is, in bytes, as cublasLt.h says; 0: not known here, and so not supported. */
-static const uint8_t desc_bytes[] = {
-	[0] = 4, [1] = 4, [2] = 4, [3] = 4, [4] = 4, [5] = 4, [6] = 4, [7] = 4, [8] = 8, [10] = 8, [11] = 8, [12] = 8, [13] = 8,
-	[14] = 8, [15] = 4, [17] = 8, [18] = 8, [19] = 8, [20] = 8, [21] = 8, [22] = 4, [23] = 8, [24] = 8, [25] = 1, [26] = 4,
-	[31] = 4, [32] = 4, [33] = 4, [34] = 4, [35] = 4, [36] = 8, [37] = 4,
-};
-static const uint8_t layout_bytes[] = { 4, 4, 8, 8, 8, 4, 8, 8, 4 };
-static const uint8_t preference_bytes[] = { [0] = 4, [1] = 8, [3] = 4, [5] = 4, [6] = 4, [7] = 4, [8] = 4, [9] = 4, [12] = 8 };
-static const uint8_t transform_bytes[] = { 4, 4, 4, 4 };
-
-static size_t bytes_of(enum lt_kind kind, int number)
-{
-	static const struct {
-		const uint8_t *bytes;
-		size_t count;
-	} tables[] = {
-		[LT_OBJECT_DESC] = { desc_bytes, sizeof(desc_bytes) },
-		[LT_OBJECT_LAYOUT] = { layout_bytes, sizeof(layout_bytes) },
-		[LT_OBJECT_PREFERENCE] = { preference_bytes, sizeof(preference_bytes) },
-		[LT_OBJECT_TRANSFORM] = { transform_bytes, sizeof(transform_bytes) },
-	};
-
-	return number >= 0 && (size_t)number < tables[kind].count ? tables[kind].bytes[number] : 0;
-}
-
-static int set_attribute(void *opaque, enum lt_kind kind, int number, const void *value, size_t bytes)
+static int set_attribute(void *opaque, enum lt_object_kind kind, int number, const void *value, size_t bytes)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
 	struct lt_object *o = lt_object(opaque, kind);
-	size_t known = bytes_of(kind, number);
+	size_t known = lt_attribute_bytes(kind, (uint32_t)number);
 	uint64_t word = 0;
 
 	if (!o || !value || number < 0)
@@ -117,23 +92,29 @@ static int set_attribute(void *opaque, enum lt_kind kind, int number, const void
 }
 
 /* What none was set for is 0, but for a few. */
-static uint64_t otherwise(enum lt_kind kind, int number)
+static uint64_t otherwise(enum lt_object_kind kind, int number)
 {
-	if (kind == LT_OBJECT_LAYOUT && number == 5)
+	if (kind == LT_LAYOUT && number == 5)
 		return 1; /* batches */
-	if (kind == LT_OBJECT_DESC && (number == 22 || number == 26))
+	if (kind == LT_DESCRIPTOR && (number == 22 || number == 26))
 		return UINT32_MAX; /* types: as another's */
-	if (kind == LT_OBJECT_DESC && number == 6)
+	if (kind == LT_DESCRIPTOR && number == 6)
 		return 2; /* all of it */
-	if (kind == LT_OBJECT_DESC && number == 7)
+	if (kind == LT_DESCRIPTOR && number == 7)
 		return 1; /* no epilogue */
+	if (kind == LT_PREFERENCE && number == 3)
+		return 7; /* all schemes of reduction */
+	if (kind == LT_PREFERENCE && number >= 5 && number <= 8)
+		return 256; /* bytes that addresses are aligned to */
+	if (kind == LT_PREFERENCE && number == 12)
+		return UINT64_MAX; /* all implementations */
 	return 0;
 }
 
-static int get_attribute(void *opaque, enum lt_kind kind, int number, void *value, size_t bytes, size_t *written)
+static int get_attribute(void *opaque, enum lt_object_kind kind, int number, void *value, size_t bytes, size_t *written)
 {
 	struct lt_object *o = lt_object(opaque, kind);
-	size_t known = bytes_of(kind, number);
+	size_t known = lt_attribute_bytes(kind, (uint32_t)number);
 	uint64_t word;
 
 	if (!o || !known)
@@ -149,7 +130,7 @@ static int get_attribute(void *opaque, enum lt_kind kind, int number, void *valu
 	return BLAS_OK;
 }
 
-static int init(void *opaque, size_t bytes, enum lt_kind kind)
+static int init(void *opaque, size_t bytes, enum lt_object_kind kind)
 {
 	struct lt_object *o = opaque;
 
@@ -165,7 +146,7 @@ static int init(void *opaque, size_t bytes, enum lt_kind kind)
 	return BLAS_OK;
 }
 
-static int create(void **opaque, size_t bytes, enum lt_kind kind)
+static int create(void **opaque, size_t bytes, enum lt_object_kind kind)
 {
 	if (!opaque)
 		return BLAS_INVALID_VALUE;
@@ -173,7 +154,7 @@ static int create(void **opaque, size_t bytes, enum lt_kind kind)
 	return *opaque ? init(*opaque, bytes, kind) : BLAS_ALLOC_FAILED;
 }
 
-static int destroy(void *opaque, enum lt_kind kind)
+static int destroy(void *opaque, enum lt_object_kind kind)
 {
 	struct lt_object *o = lt_object(opaque, kind);
 
@@ -200,17 +181,17 @@ static int destroy(void *opaque, enum lt_kind kind)
 		return destroy(opaque, kind);                                                                     \
 	}
 
-ATTRIBUTES(MatmulDesc, LT_OBJECT_DESC)
-ATTRIBUTES(MatrixLayout, LT_OBJECT_LAYOUT)
-ATTRIBUTES(MatmulPreference, LT_OBJECT_PREFERENCE)
-ATTRIBUTES(MatrixTransformDesc, LT_OBJECT_TRANSFORM)
+ATTRIBUTES(MatmulDesc, LT_DESCRIPTOR)
+ATTRIBUTES(MatrixLayout, LT_LAYOUT)
+ATTRIBUTES(MatmulPreference, LT_PREFERENCE)
+ATTRIBUTES(MatrixTransformDesc, LT_TRANSFORMATION)
 
 /* ---- made with what they cannot be without */
 
 BLAS_API int cublasLtMatmulDescInit_internal(void *opaque, size_t bytes, int compute, int scale);
 int cublasLtMatmulDescInit_internal(void *opaque, size_t bytes, int compute, int scale)
 {
-	int status = init(opaque, bytes, LT_OBJECT_DESC);
+	int status = init(opaque, bytes, LT_DESCRIPTOR);
 
 	if (status == BLAS_OK)
 		status = set(opaque, LT_DESC_COMPUTE, (uint64_t)compute, sizeof(compute));
@@ -220,7 +201,7 @@ int cublasLtMatmulDescInit_internal(void *opaque, size_t bytes, int compute, int
 BLAS_API int cublasLtMatmulDescCreate(void **opaque, int compute, int scale);
 int cublasLtMatmulDescCreate(void **opaque, int compute, int scale)
 {
-	int status = create(opaque, OWN_BYTES, LT_OBJECT_DESC);
+	int status = create(opaque, OWN_BYTES, LT_DESCRIPTOR);
 
 	return status == BLAS_OK ? cublasLtMatmulDescInit_internal(*opaque, OWN_BYTES, compute, scale) : status;
 }
@@ -228,7 +209,7 @@ int cublasLtMatmulDescCreate(void **opaque, int compute, int scale)
 BLAS_API int cublasLtMatrixLayoutInit_internal(void *opaque, size_t bytes, int type, uint64_t rows, uint64_t columns, int64_t ld);
 int cublasLtMatrixLayoutInit_internal(void *opaque, size_t bytes, int type, uint64_t rows, uint64_t columns, int64_t ld)
 {
-	int status = init(opaque, bytes, LT_OBJECT_LAYOUT);
+	int status = init(opaque, bytes, LT_LAYOUT);
 
 	if (status == BLAS_OK)
 		status = set(opaque, LT_LAYOUT_TYPE, (uint64_t)type, sizeof(type));
@@ -242,7 +223,7 @@ int cublasLtMatrixLayoutInit_internal(void *opaque, size_t bytes, int type, uint
 BLAS_API int cublasLtMatrixLayoutCreate(void **opaque, int type, uint64_t rows, uint64_t columns, int64_t ld);
 int cublasLtMatrixLayoutCreate(void **opaque, int type, uint64_t rows, uint64_t columns, int64_t ld)
 {
-	int status = create(opaque, LAYOUT_OWN_BYTES, LT_OBJECT_LAYOUT);
+	int status = create(opaque, LAYOUT_OWN_BYTES, LT_LAYOUT);
 
 	return status == BLAS_OK ? cublasLtMatrixLayoutInit_internal(*opaque, LAYOUT_OWN_BYTES, type, rows, columns, ld) : status;
 }
@@ -250,19 +231,19 @@ int cublasLtMatrixLayoutCreate(void **opaque, int type, uint64_t rows, uint64_t 
 BLAS_API int cublasLtMatmulPreferenceInit_internal(void *opaque, size_t bytes);
 int cublasLtMatmulPreferenceInit_internal(void *opaque, size_t bytes)
 {
-	return init(opaque, bytes, LT_OBJECT_PREFERENCE);
+	return init(opaque, bytes, LT_PREFERENCE);
 }
 
 BLAS_API int cublasLtMatmulPreferenceCreate(void **opaque);
 int cublasLtMatmulPreferenceCreate(void **opaque)
 {
-	return create(opaque, OWN_BYTES, LT_OBJECT_PREFERENCE);
+	return create(opaque, OWN_BYTES, LT_PREFERENCE);
 }
 
 BLAS_API int cublasLtMatrixTransformDescInit_internal(void *opaque, size_t bytes, int scale);
 int cublasLtMatrixTransformDescInit_internal(void *opaque, size_t bytes, int scale)
 {
-	int status = init(opaque, bytes, LT_OBJECT_TRANSFORM);
+	int status = init(opaque, bytes, LT_TRANSFORMATION);
 
 	return status == BLAS_OK ? set(opaque, LT_TRANSFORM_SCALE, (uint64_t)scale, sizeof(scale)) : status;
 }
@@ -270,7 +251,7 @@ int cublasLtMatrixTransformDescInit_internal(void *opaque, size_t bytes, int sca
 BLAS_API int cublasLtMatrixTransformDescCreate(void **opaque, int scale);
 int cublasLtMatrixTransformDescCreate(void **opaque, int scale)
 {
-	int status = create(opaque, OWN_BYTES, LT_OBJECT_TRANSFORM);
+	int status = create(opaque, OWN_BYTES, LT_TRANSFORMATION);
 
 	return status == BLAS_OK ? cublasLtMatrixTransformDescInit_internal(*opaque, OWN_BYTES, scale) : status;
 }

@@ -7,14 +7,12 @@
 
 #include "blas.h"
 
-enum lt_kind { LT_OBJECT_DESC = 1, LT_OBJECT_LAYOUT, LT_OBJECT_PREFERENCE, LT_OBJECT_TRANSFORM };
-
 struct lt_object;
 
 /* The value of an attribute, or what it is where none was set. */
 uint64_t lt_value(const struct lt_object *o, unsigned int number, uint64_t otherwise);
 /* NULL where it is no object of that kind. */
-struct lt_object *lt_object(void *opaque, enum lt_kind kind);
+struct lt_object *lt_object(void *opaque, enum lt_object_kind kind);
 /* Its attributes as they travel. Returns the words written; 0: there is no room. */
 size_t lt_pack(const struct lt_object *o, uint64_t *words, size_t room);
 

@@ -3168,11 +3168,11 @@ const struct wk_operation *wk_operation(uint32_t op)
 		return &it;
 	}
 	case VG_OP_math_open: {
-		static const struct wk_operation it = { "math_open", handle_math_open, 0 };
+		static const struct wk_operation it = { "math_open", handle_math_open, WK_BLOCKING };
 		return &it;
 	}
 	case VG_OP_math_create: {
-		static const struct wk_operation it = { "math_create", handle_math_create, WK_IN_CONTEXT };
+		static const struct wk_operation it = { "math_create", handle_math_create, WK_IN_CONTEXT | WK_BLOCKING };
 		return &it;
 	}
 	case VG_OP_math_destroy: {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuBLAS and cuBLASLt without arithmetic: handles and descriptors are made, and all else succeeds at once. */
+/*
+ * cuBLAS and cuBLASLt without arithmetic: handles and descriptors are made, and all else succeeds at once. Scalars that a
+ * descriptor says to be on the host are read, so that a sanitizer notices where they are not.
+ */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,10 +33,79 @@ static int make(void **object)
 
 MAKES(cublasCreate_v2)
 MAKES(cublasLtCreate)
-MAKES(cublasLtMatmulDescCreate)
 MAKES(cublasLtMatrixLayoutCreate)
 MAKES(cublasLtMatmulPreferenceCreate)
-MAKES(cublasLtMatrixTransformDescCreate)
+/* Of a product or a transformation: the attribute that is its pointer mode is kept. */
+static int make_descriptor(void **object)
+{
+	*object = calloc(1, sizeof(int));
+	return *object ? OK : INVALID_VALUE;
+}
+
+API int cublasLtMatmulDescCreate(void **object, int compute, int scale);
+int cublasLtMatmulDescCreate(void **object, int compute, int scale)
+{
+	(void)compute, (void)scale;
+	return make_descriptor(object);
+}
+
+API int cublasLtMatrixTransformDescCreate(void **object, int scale);
+int cublasLtMatrixTransformDescCreate(void **object, int scale)
+{
+	(void)scale;
+	return make_descriptor(object);
+}
+
+API int cublasLtMatmulDescSetAttribute(void *object, int number, const void *value, size_t bytes);
+int cublasLtMatmulDescSetAttribute(void *object, int number, const void *value, size_t bytes)
+{
+	if (number == 2 && bytes == sizeof(int))
+		memcpy(object, value, sizeof(int));
+	return OK;
+}
+
+API int cublasLtMatrixTransformDescSetAttribute(void *object, int number, const void *value, size_t bytes);
+int cublasLtMatrixTransformDescSetAttribute(void *object, int number, const void *value, size_t bytes)
+{
+	if (number == 1 && bytes == sizeof(int))
+		memcpy(object, value, sizeof(int));
+	return OK;
+}
+
+/* As cublasLtPointerMode_t: 0 both are on the host, 4 the second one is. */
+static int read_scalars(const void *descriptor, const void *alpha, const void *beta)
+{
+	int mode;
+
+	memcpy(&mode, descriptor, sizeof(mode));
+	if (mode == 0 && !*(const volatile char *)alpha)
+		return OK;
+	if ((mode == 0 || mode == 4) && !*(const volatile char *)beta)
+		return OK;
+	return mode < 0 || mode > 4 ? INVALID_VALUE : OK;
+}
+
+API int cublasLtMatmul(void *handle, void *descriptor, const void *alpha, const void *a, void *a_layout, const void *b,
+		       void *b_layout, const void *beta, const void *c, void *c_layout, void *d, void *d_layout, const void *algo,
+		       void *workspace, size_t bytes, void *stream);
+int cublasLtMatmul(void *handle, void *descriptor, const void *alpha, const void *a, void *a_layout, const void *b,
+		   void *b_layout, const void *beta, const void *c, void *c_layout, void *d, void *d_layout, const void *algo,
+		   void *workspace, size_t bytes, void *stream)
+{
+	(void)handle, (void)a, (void)a_layout, (void)b, (void)b_layout, (void)c, (void)c_layout, (void)d, (void)d_layout;
+	(void)algo, (void)workspace, (void)bytes, (void)stream;
+	return read_scalars(descriptor, alpha, beta);
+}
+
+API int cublasLtMatrixTransform(void *handle, void *descriptor, const void *alpha, const void *a, void *a_layout,
+				const void *beta, const void *b, void *b_layout, void *c, void *c_layout, void *stream);
+int cublasLtMatrixTransform(void *handle, void *descriptor, const void *alpha, const void *a, void *a_layout, const void *beta,
+			    const void *b, void *b_layout, void *c, void *c_layout, void *stream)
+{
+	(void)handle, (void)a, (void)a_layout, (void)b, (void)b_layout, (void)c, (void)c_layout, (void)stream;
+	return read_scalars(descriptor, alpha, beta);
+}
+
 ENDS(cublasDestroy_v2)
 ENDS(cublasLtDestroy)
 ENDS(cublasLtMatmulDescDestroy)

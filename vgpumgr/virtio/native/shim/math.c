@@ -34,8 +34,11 @@ int vgpumgr_math_open(uint32_t library, struct math_library *out)
 {
 	struct vg_math_open_request in = { .library = library };
 	struct vg_math_open_reply reply;
-	uint64_t context;
-	CUresult r = enter(&context);
+	CUresult r = shim_enter(NULL);
+
+	/* a question needs no context */
+	if (r == CUDA_ERROR_NOT_INITIALIZED)
+		r = cuInit(0);
 
 	memset(out, 0, sizeof(*out));
 	if (r == CUDA_SUCCESS)

@@ -27,6 +27,8 @@ static uint32_t find_op(enum wk_kind kind)
 		return VG_OP_graph_destroy;
 	case WK_GRAPH_EXEC:
 		return VG_OP_graph_exec_destroy;
+	case WK_MATH:
+		return VG_OP_math_destroy;
 	default:
 		return VG_OP_memory_free;
 	}
@@ -80,7 +82,7 @@ static bool start(void)
 		return true;
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attributes, 512 << 10);
+	pthread_attr_setstacksize(&attributes, WK_STACK_BYTES);
 	frees.thread = !pthread_create(&thread, &attributes, serve, NULL);
 	pthread_attr_destroy(&attributes);
 	return frees.thread;

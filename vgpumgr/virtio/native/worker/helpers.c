@@ -56,7 +56,7 @@ static void start_helper(struct wk_session *s)
 		return;
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attributes, 512 << 10);
+	pthread_attr_setstacksize(&attributes, WK_STACK_BYTES);
 	if (!pthread_create(&thread, &attributes, serve, s))
 		s->helpers++;
 	pthread_attr_destroy(&attributes);

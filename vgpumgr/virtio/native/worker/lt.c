@@ -71,7 +71,19 @@ static void take_words(struct reader *r, uint64_t *words, unsigned int count)
 		words[i] = take_word(r);
 }
 
-static void take_attributes(struct reader *r, struct attributes *list)
+static bool has(const struct attributes *list, uint32_t number)
+{
+	for (uint32_t i = 0; i < list->count; i++)
+		if (list->at[i].number == number)
+			return true;
+	return false;
+}
+
+/*
+ * Each attribute once, of the size that it has, and no value beyond that: what is read here is what the library gets. An
+ * attribute that is not known here might be an address of this process.
+ */
+static void take_attributes(struct reader *r, enum lt_object_kind kind, struct attributes *list)
 {
 	uint64_t count = take_word(r);
 
@@ -82,7 +94,8 @@ static void take_attributes(struct reader *r, struct attributes *list)
 		uint64_t head = take_word(r);
 		struct attribute a = { (uint32_t)head, (uint32_t)(head >> 32), take_word(r) };
 
-		if (a.bytes > sizeof(a.value) || !a.bytes || a.number == LT_DESC_EMULATION)
+		if (!a.bytes || a.bytes != lt_attribute_bytes(kind, a.number) || has(list, a.number) ||
+		    (a.bytes < sizeof(a.value) && a.value >> 8 * a.bytes))
 			r->wrong = true;
 		list->at[list->count++] = a;
 	}
@@ -98,41 +111,39 @@ static uint64_t value_of(const struct attributes *list, uint32_t number)
 
 /* ---- descriptors */
 
-enum { DESCRIPTOR, LAYOUT, PREFERENCE, TRANSFORM };
-
 static const struct {
 	const char *create, *set, *destroy;
 } made[] = {
-	[DESCRIPTOR] = { "cublasLtMatmulDescCreate", "cublasLtMatmulDescSetAttribute", "cublasLtMatmulDescDestroy" },
-	[LAYOUT] = { "cublasLtMatrixLayoutCreate", "cublasLtMatrixLayoutSetAttribute", "cublasLtMatrixLayoutDestroy" },
-	[PREFERENCE] = { "cublasLtMatmulPreferenceCreate", "cublasLtMatmulPreferenceSetAttribute",
+	[LT_DESCRIPTOR] = { "cublasLtMatmulDescCreate", "cublasLtMatmulDescSetAttribute", "cublasLtMatmulDescDestroy" },
+	[LT_LAYOUT] = { "cublasLtMatrixLayoutCreate", "cublasLtMatrixLayoutSetAttribute", "cublasLtMatrixLayoutDestroy" },
+	[LT_PREFERENCE] = { "cublasLtMatmulPreferenceCreate", "cublasLtMatmulPreferenceSetAttribute",
 			 "cublasLtMatmulPreferenceDestroy" },
-	[TRANSFORM] = { "cublasLtMatrixTransformDescCreate", "cublasLtMatrixTransformDescSetAttribute",
+	[LT_TRANSFORMATION] = { "cublasLtMatrixTransformDescCreate", "cublasLtMatrixTransformDescSetAttribute",
 			"cublasLtMatrixTransformDescDestroy" },
 };
 
-static int create(int kind, const struct attributes *list, void **object)
+static int create(enum lt_object_kind kind, const struct attributes *list, void **object)
 {
 	void *function = lt(made[kind].create);
 
 	if (!function)
 		return MATH_NOT_SUPPORTED;
 	switch (kind) {
-	case DESCRIPTOR:
+	case LT_DESCRIPTOR:
 		return ((int (*)(void **, int, int))function)(object, (int)value_of(list, LT_DESC_COMPUTE),
 							      (int)value_of(list, LT_DESC_SCALE));
-	case LAYOUT:
+	case LT_LAYOUT:
 		return ((int (*)(void **, int, uint64_t, uint64_t, int64_t))function)(
 			object, (int)value_of(list, LT_LAYOUT_TYPE), value_of(list, LT_LAYOUT_ROWS),
 			value_of(list, LT_LAYOUT_COLS), (int64_t)value_of(list, LT_LAYOUT_LD));
-	case TRANSFORM:
+	case LT_TRANSFORMATION:
 		return ((int (*)(void **, int))function)(object, (int)value_of(list, LT_TRANSFORM_SCALE));
 	default:
 		return ((int (*)(void **))function)(object);
 	}
 }
 
-static int set_all(int kind, const struct attributes *list, void *object)
+static int set_all(enum lt_object_kind kind, const struct attributes *list, void *object)
 {
 	int (*set)(void *, int, const void *, size_t);
 	int status = MATH_OK;
@@ -146,7 +157,7 @@ static int set_all(int kind, const struct attributes *list, void *object)
 }
 
 struct objects {
-	int kind[6];
+	enum lt_object_kind kind[6];
 	void *at[6];
 	unsigned int count;
 };
@@ -163,12 +174,12 @@ static void drop(struct objects *objects)
 	}
 }
 
-static int add(struct objects *objects, struct reader *r, int kind, struct attributes *list)
+static int add(struct objects *objects, struct reader *r, enum lt_object_kind kind, struct attributes *list)
 {
 	void *object = NULL;
 	int status;
 
-	take_attributes(r, list);
+	take_attributes(r, kind, list);
 	if (r->wrong)
 		return MATH_INVALID_VALUE;
 	status = create(kind, list, &object);
@@ -180,13 +191,13 @@ static int add(struct objects *objects, struct reader *r, int kind, struct attri
 }
 
 /* The descriptor, and so many layouts. */
-static int add_all(struct objects *objects, struct reader *r, int kind, unsigned int layouts, struct attributes *list)
+static int add_all(struct objects *objects, struct reader *r, enum lt_object_kind kind, unsigned int layouts, struct attributes *list)
 {
 	struct attributes other;
 	int status = add(objects, r, kind, list);
 
 	for (unsigned int i = 0; i < layouts && status == MATH_OK; i++)
-		status = add(objects, r, LAYOUT, &other);
+		status = add(objects, r, LT_LAYOUT, &other);
 	return status;
 }
 
@@ -212,13 +223,15 @@ struct scalars {
 	const void *at[2];
 };
 
+/* Only these modes say that a scalar is on the device; whatever else a guest says, the library gets a copy of ours. */
 static void take_scalars(struct reader *r, uint64_t mode, struct scalars *s)
 {
+	bool both = mode == LT_MODE_DEVICE || mode == LT_MODE_DEVICE_VECTOR || mode == LT_MODE_ALPHA_DEVICE_VECTOR_BETA_ZERO;
+
 	take_words(r, s->alpha, 2);
 	take_words(r, s->beta, 2);
-	s->at[0] = mode == LT_MODE_HOST ? (const void *)s->alpha : (const void *)s->alpha[0];
-	s->at[1] = mode == LT_MODE_HOST || mode == LT_MODE_ALPHA_DEVICE_VECTOR_BETA_HOST ? (const void *)s->beta :
-											   (const void *)s->beta[0];
+	s->at[0] = both || mode == LT_MODE_ALPHA_DEVICE_VECTOR_BETA_HOST ? (const void *)s->alpha[0] : (const void *)s->alpha;
+	s->at[1] = both ? (const void *)s->beta[0] : (const void *)s->beta;
 }
 
 static int multiply(struct math_call *call, void *handle, struct reader *r, struct objects *o)
@@ -228,7 +241,7 @@ static int multiply(struct math_call *call, void *handle, struct reader *r, stru
 	uint64_t places[4], workspace[2], has_algo, algo[LT_ALGO_WORDS] = { 0 };
 	struct attributes list;
 	struct scalars s;
-	int status = add_all(o, r, DESCRIPTOR, 4, &list);
+	int status = add_all(o, r, LT_DESCRIPTOR, 4, &list);
 
 	if (status != MATH_OK)
 		return status;
@@ -253,7 +266,7 @@ static int transform(struct math_call *call, void *handle, struct reader *r, str
 	struct attributes list;
 	struct scalars s;
 	uint64_t places[3];
-	int status = add_all(o, r, TRANSFORM, 3, &list);
+	int status = add_all(o, r, LT_TRANSFORMATION, 3, &list);
 
 	if (status != MATH_OK)
 		return status;
@@ -271,10 +284,10 @@ static int find_algorithms(struct math_call *call, void *handle, struct reader *
 	int (*function)(void *, void *, void *, void *, void *, void *, void *, int, uint64_t *, int *);
 	uint64_t results[LT_RESULTS * LT_RESULT_WORDS] = { 0 }, wanted;
 	struct attributes list;
-	int count = 0, status = add_all(o, r, DESCRIPTOR, 4, &list);
+	int count = 0, status = add_all(o, r, LT_DESCRIPTOR, 4, &list);
 
 	if (status == MATH_OK)
-		status = add(o, r, PREFERENCE, &list);
+		status = add(o, r, LT_PREFERENCE, &list);
 	if (status != MATH_OK)
 		return status;
 	wanted = take_word(r);
@@ -295,7 +308,7 @@ static int check_algorithm(struct math_call *call, void *handle, struct reader *
 	int (*function)(void *, void *, void *, void *, void *, void *, const uint64_t *, uint64_t *);
 	uint64_t algo[LT_ALGO_WORDS], result[LT_RESULT_WORDS] = { 0 };
 	struct attributes list;
-	int status = add_all(o, r, DESCRIPTOR, 4, &list);
+	int status = add_all(o, r, LT_DESCRIPTOR, 4, &list);
 
 	if (status != MATH_OK)
 		return status;

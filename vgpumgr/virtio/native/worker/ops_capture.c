@@ -71,11 +71,26 @@ static CUresult check_nodes(struct wk_call *c, const struct wk_graph *graph)
 	return r;
 }
 
+/* A library may have made more nodes than one for each of its calls. */
+static CUresult charge_all(struct wk_graph *graph)
+{
+	uint64_t more = graph->count > graph->weight ? graph->count - graph->weight : 0;
+
+	if (!more)
+		return CUDA_SUCCESS;
+	if (!wk_nodes_charge(more))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	graph->weight += more;
+	return CUDA_SUCCESS;
+}
+
 static CUresult keep(struct wk_call *c, uint64_t handle, CUgraph driver)
 {
 	struct wk_graph *graph = wk_graph_new(c->session->captured, &c->session->capture_holds);
 	CUresult r = graph ? wk_graph_number(graph, driver) : CUDA_ERROR_OUT_OF_MEMORY;
 
+	if (r == CUDA_SUCCESS)
+		r = charge_all(graph);
 	if (r == CUDA_SUCCESS)
 		r = check_nodes(c, graph);
 	if (r == CUDA_SUCCESS)

@@ -38,7 +38,8 @@ CUresult wk_do_math_create(struct wk_call *c, const struct vg_math_create_reques
 
 CUresult wk_do_math_destroy(struct wk_call *c, const struct vg_math_destroy_request *in)
 {
-	return wk_remove(c, WK_MATH, in->handle);
+	/* the library waits for the device */
+	return wk_remove_later(c, WK_MATH, in->handle);
 }
 
 static int call_library(struct math_call *call)
@@ -54,6 +55,15 @@ static int call_library(struct math_call *call)
 	return status;
 }
 
+/*
+ * What gives a value back runs on threads of its own, and cannot be captured: its value would be another in each launch. All else
+ * is executed in order.
+ */
+static CUresult enter_capture(struct wk_call *c, struct wk_object *math, const struct wk_object *stream, bool gives_back)
+{
+	return gives_back ? wk_capture_refuse(c, stream) : wk_capture_note(c, math, 1);
+}
+
 static CUresult run(struct wk_call *c, uint64_t handle, uint64_t stream, struct math_call *call, int *status)
 {
 	struct wk_object *math WK_HELD = NULL, *on WK_HELD = NULL;
@@ -61,10 +71,10 @@ static CUresult run(struct wk_call *c, uint64_t handle, uint64_t stream, struct 
 
 	if (r == CUDA_SUCCESS)
 		r = wk_hold(c, WK_STREAM, stream, &on);
-	if (r == CUDA_SUCCESS)
-		r = wk_capture_note(c, math, 1);
 	if (r == CUDA_SUCCESS && math->context != c->context)
 		r = CUDA_ERROR_INVALID_CONTEXT;
+	if (r == CUDA_SUCCESS)
+		r = enter_capture(c, math, on, call->values);
 	if (r != CUDA_SUCCESS)
 		return r;
 	call->math = wk_raw(math);
@@ -73,7 +83,7 @@ static CUresult run(struct wk_call *c, uint64_t handle, uint64_t stream, struct 
 	return CUDA_SUCCESS;
 }
 
-/* What nobody waits for fails as a launch does. */
+/* What nobody waits for is an error of a later call; the context goes on, unless the driver says otherwise. */
 static CUresult as_result(int status)
 {
 	switch (status) {
@@ -86,7 +96,7 @@ static CUresult as_result(int status)
 	case MATH_NOT_SUPPORTED:
 		return CUDA_ERROR_NOT_SUPPORTED;
 	default:
-		return CUDA_ERROR_LAUNCH_FAILED;
+		return CUDA_ERROR_UNKNOWN;
 	}
 }
 

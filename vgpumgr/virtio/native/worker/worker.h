@@ -49,6 +49,7 @@ enum {
 	WK_ALLOCATIONS = 1 << 20,
 	WK_SPACES = 1 << 16,      /* reservations of addresses of one guest process */
 	WK_MAPPINGS = 1 << 20,
+	WK_STACK_BYTES = 2 << 20, /* of threads that call the driver, and libraries of mathematics */
 	WK_HELPERS = 64,          /* threads that wait for one guest process */
 	WK_JOBS = 4096,
 	WK_QUEUE_BYTES = 64 << 20, /* of calls behind a host function; then the reader waits */
