@@ -124,11 +124,29 @@ static uint64_t make_blas(struct thread *t, bool on_device)
 
 /* ---- cuBLASLt */
 
+/* Where scalars are, said twice or with more bits than are asked for: what is read must be what the library gets. */
+static void put_two_modes(struct thread *t, uint64_t number)
+{
+	bool twice = once_in(t, 2);
+
+	put(t, twice ? 2 : 1);
+	if (twice) {
+		put(t, number | 4ull << 32);
+		put(t, 1 + roll(t) % 4);
+	}
+	put(t, number | 4ull << 32);
+	put(t, twice ? 0 : 1ull << 32);
+}
+
 /* Most are of the size that they have, and there once. */
 static void put_attributes(struct thread *t, enum lt_object_kind kind)
 {
 	uint64_t n = once_in(t, 60) ? roll(t) % 100 : roll(t) % 6, number = 0;
 
+	if ((kind == LT_DESCRIPTOR || kind == LT_TRANSFORMATION) && once_in(t, 12)) {
+		put_two_modes(t, kind == LT_DESCRIPTOR ? 2 : 1);
+		return;
+	}
 	put(t, n);
 	for (uint64_t i = 0; i < n; i++) {
 		uint64_t bytes;
