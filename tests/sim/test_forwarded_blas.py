@@ -260,6 +260,34 @@ ok(lt.cublasLtMatmulDescDestroy(desc)), ok(lt.cublasLtMatmulPreferenceDestroy(pr
     assert run_python(rig, BEGIN + PRODUCT + code) == ""
 
 
+@pytest.mark.parametrize("bytes_of_a_layout", [64, 112], ids=["12", "13"])
+def test_descriptors_in_the_programs_own_memory(rig: Rig, bytes_of_a_layout: int) -> None:
+    """As large as the headers of CUDA 12 and 13 have them, with all that a batch needs."""
+    code = f"""
+g = new_handle(lt)
+k, size = 3, {bytes_of_a_layout}
+x, y = (np.asfortranarray(random.uniform(-1, 1, (n, n, k)).astype(F)) for _ in range(2))
+X, Y, Z = up(x), up(y), up(np.zeros((n, n, k), F, order="F"))
+place = ctypes.create_string_buffer(size + 8)
+place.raw = b"x" * (size + 8)
+ok(lt.cublasLtMatrixLayoutInit_internal(place, c_size_t(size), 0, c_uint64(n), c_uint64(n), c_uint64(n)))
+for number, value in ((1, c_int(0)), (5, c_int(k)), (6, c_uint64(n * n)), (4, c_uint64(n)), (5, c_int(k))):
+    ok(lt.cublasLtMatrixLayoutSetAttribute(place, number, byref(value), c_size_t(ctypes.sizeof(value))))
+assert place.raw[size : size + 8] == b"x" * 8
+desc = ctypes.create_string_buffer(256)
+ok(lt.cublasLtMatmulDescInit_internal(desc, c_size_t(256), 68, 0))
+ok(lt.cublasLtMatmul(
+    g, desc, byref(ONE), X, place, Y, place, byref(ZERO), Z, place, Z, place, None, None, c_size_t(0), None
+))
+expected = np.stack([x[..., i] @ y[..., i] for i in range(k)], axis=2)
+assert np.allclose(down(Z, x), expected, atol=1e-5)
+back, written = c_int(), c_size_t()
+ok(lt.cublasLtMatrixLayoutGetAttribute(place, 5, byref(back), c_size_t(4), byref(written)))
+assert back.value == k
+"""
+    assert run_python(rig, BEGIN + PRODUCT + code) == ""
+
+
 def test_what_would_fail_is_not_taken_for_known(rig: Rig) -> None:
     code = """
 g = new_handle(lt)

@@ -6,23 +6,18 @@
 
 #define MAGIC 0x766c7400 /* and the kind */
 
-enum { OWN_BYTES = 272, LAYOUT_OWN_BYTES = 160, BYTES_PER_VALUE = 10 };
+enum { OWN_BYTES = 256 };
 
-/* `room` numbers, as many sizes, and then as many values. */
+/* One behind the other: a number, and the bytes of its value. A layout of CUDA 12's has 64 bytes in all. */
 struct lt_object {
 	uint32_t magic;
-	uint16_t count, room;
+	uint16_t used, room;
 	uint8_t at[];
 };
 
-static uint64_t *values_of(const struct lt_object *o)
+static enum lt_object_kind kind_of(const struct lt_object *o)
 {
-	return (uint64_t *)((uintptr_t)o->at + blas_padded(2 * (size_t)o->room));
-}
-
-static uint8_t *sizes_of(const struct lt_object *o)
-{
-	return (uint8_t *)o->at + o->room;
+	return (enum lt_object_kind)(o->magic & 0xff);
 }
 
 struct lt_object *lt_object(void *opaque, enum lt_object_kind kind)
@@ -32,45 +27,60 @@ struct lt_object *lt_object(void *opaque, enum lt_object_kind kind)
 	return o && o->magic == (MAGIC | (uint32_t)kind) ? o : NULL;
 }
 
-static int find(const struct lt_object *o, unsigned int number)
+static size_t step(const struct lt_object *o, size_t place)
 {
-	for (int i = 0; i < o->count; i++)
-		if (o->at[i] == number)
-			return i;
-	return -1;
+	return 1 + lt_attribute_bytes(kind_of(o), o->at[place]);
+}
+
+/* Where the attribute is; o->used: it was not set. */
+static size_t find(const struct lt_object *o, unsigned int number)
+{
+	size_t place = 0;
+
+	while (place < o->used && o->at[place] != number)
+		place += step(o, place);
+	return place;
 }
 
 uint64_t lt_value(const struct lt_object *o, unsigned int number, uint64_t otherwise)
 {
-	int i = find(o, number);
+	size_t place = find(o, number);
+	uint64_t value = 0;
 
-	return i < 0 ? otherwise : values_of(o)[i];
+	if (place >= o->used)
+		return otherwise;
+	memcpy(&value, o->at + place + 1, step(o, place) - 1);
+	return value;
 }
 
 size_t lt_pack(const struct lt_object *o, uint64_t *words, size_t room)
 {
-	if (room < 1 + 2 * (size_t)o->count)
-		return 0;
-	words[0] = o->count;
-	for (int i = 0; i < o->count; i++) {
-		words[1 + 2 * i] = o->at[i] | (uint64_t)sizes_of(o)[i] << 32;
-		words[2 + 2 * i] = values_of(o)[i];
+	size_t count = 0;
+
+	for (size_t place = 0; place < o->used; place += step(o, place)) {
+		if (3 + 2 * count > room || count == LT_ATTRIBUTES)
+			return 0;
+		words[1 + 2 * count] = o->at[place] | (uint64_t)(step(o, place) - 1) << 32;
+		words[2 + 2 * count] = lt_value(o, o->at[place], 0);
+		count++;
 	}
-	return 1 + 2 * (size_t)o->count;
+	if (!room)
+		return 0;
+	words[0] = count;
+	return 1 + 2 * count;
 }
 
 static int set(struct lt_object *o, unsigned int number, uint64_t value, size_t bytes)
 {
-	int i = find(o, number);
+	size_t place = find(o, number);
 
-	if (i < 0) {
-		if (o->count == o->room)
+	if (place >= o->used) {
+		if (o->used + 1 + bytes > o->room)
 			return BLAS_NOT_SUPPORTED;
-		i = o->count++;
-		o->at[i] = (uint8_t)number;
+		o->at[place] = (uint8_t)number;
+		o->used = (uint16_t)(o->used + 1 + bytes);
 	}
-	sizes_of(o)[i] = (uint8_t)bytes;
-	values_of(o)[i] = value;
+	memcpy(o->at + place + 1, &value, bytes);
 	return BLAS_OK;
 }
 
@@ -134,15 +144,11 @@ static int init(void *opaque, size_t bytes, enum lt_object_kind kind)
 {
 	struct lt_object *o = opaque;
 
-	if (!o || bytes < sizeof(*o) + BYTES_PER_VALUE)
+	if (!o || bytes < sizeof(*o) || bytes > UINT16_MAX)
 		return BLAS_INVALID_VALUE;
 	memset(o, 0, bytes);
 	o->magic = MAGIC | (uint32_t)kind;
-	o->room = (uint16_t)((bytes - sizeof(*o)) / BYTES_PER_VALUE);
-	while (sizeof(*o) + blas_padded(2 * (size_t)o->room) + 8 * (size_t)o->room > bytes)
-		o->room--;
-	if (o->room > LT_ATTRIBUTES)
-		o->room = LT_ATTRIBUTES;
+	o->room = (uint16_t)(bytes - sizeof(*o));
 	return BLAS_OK;
 }
 
@@ -223,9 +229,9 @@ int cublasLtMatrixLayoutInit_internal(void *opaque, size_t bytes, int type, uint
 BLAS_API int cublasLtMatrixLayoutCreate(void **opaque, int type, uint64_t rows, uint64_t columns, int64_t ld);
 int cublasLtMatrixLayoutCreate(void **opaque, int type, uint64_t rows, uint64_t columns, int64_t ld)
 {
-	int status = create(opaque, LAYOUT_OWN_BYTES, LT_LAYOUT);
+	int status = create(opaque, OWN_BYTES, LT_LAYOUT);
 
-	return status == BLAS_OK ? cublasLtMatrixLayoutInit_internal(*opaque, LAYOUT_OWN_BYTES, type, rows, columns, ld) : status;
+	return status == BLAS_OK ? cublasLtMatrixLayoutInit_internal(*opaque, OWN_BYTES, type, rows, columns, ld) : status;
 }
 
 BLAS_API int cublasLtMatmulPreferenceInit_internal(void *opaque, size_t bytes);
