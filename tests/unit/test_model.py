@@ -134,7 +134,7 @@ def test_requests_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "share:", "share:0,10%", "share:8G", "share:8G,0%", "share:8G,101%", "1g.10g"]
+    "text", ["", "share:", "share:0,10%", "share:8G,0%", "share:8G,101%", "1g.10g"]
 )
 def test_requests_refuse(text: str) -> None:
     with pytest.raises(ValueError):
