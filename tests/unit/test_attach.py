@@ -76,7 +76,7 @@ def check_refused(
         (ask(backend="mdev"), Exit.NOT_FOUND, "VG401", "MIG-backed"),
         (ask(profile="1g.10gb", display="on"), Exit.USAGE, "VG100", ""),
         (ask(backend="x"), Exit.USAGE, "VG100", "there are: auto"),
-        (ask(profile="share:8GiB"), Exit.USAGE, "VG100", "write it like share:8GiB,30%"),
+        (ask(profile="share:8GiB"), Exit.USAGE, "VG100", "best-effort"),
         (ask(profile="passthrough"), Exit.BUSY, "VG481", "has none"),
         (ask(profile="vf:0"), Exit.USAGE, "VG100", ""),
         (ask(profile="vf"), Exit.BUSY, "VG481", "has none"),

@@ -21,6 +21,8 @@ enum { BLAS_OK = 0, BLAS_NOT_INITIALIZED = 1, BLAS_ALLOC_FAILED = 3, BLAS_INVALI
        BLAS_MAPPING_ERROR = 11, BLAS_EXECUTION_FAILED = 13, BLAS_INTERNAL_ERROR = 14, BLAS_NOT_SUPPORTED = 15,
        BLAS_LICENSE_ERROR = 16 };
 
+#define BLAS_MAGIC 0x7667626c61730001 /* of a handle: "vgblas" */
+
 enum { BLAS_KNOWN = 4096 };
 
 /* What the library is set to. */
@@ -65,9 +67,10 @@ int blas_status(int result);
 /* BLAS_NOT_SUPPORTED; says the name the first time. */
 int blas_unsupported(const char *name, atomic_flag *told);
 
-/* ---- handle.c */
 /* NULL: it is none, or its context has gone. */
 struct blas_handle *blas_handle(void *handle);
+
+/* ---- handle.c */
 int blas_create(uint32_t library, void **handle);
 int blas_destroy(void *handle);
 /* 0 where the host has no library. */

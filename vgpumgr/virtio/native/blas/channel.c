@@ -68,3 +68,12 @@ int blas_unsupported(const char *name, atomic_flag *told)
 		c->unsupported(name, told);
 	return BLAS_NOT_SUPPORTED;
 }
+
+struct blas_handle *blas_handle(void *handle)
+{
+	struct blas_handle *h = handle;
+
+	if (!h || h->magic != BLAS_MAGIC || !blas_channel() || !blas_channel()->alive(h->id))
+		return NULL;
+	return h;
+}

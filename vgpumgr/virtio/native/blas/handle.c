@@ -10,8 +10,6 @@ __asm__(".symver dlsym,dlsym@GLIBC_2.2.5");
 __asm__(".symver dlopen,dlopen@GLIBC_2.2.5");
 #endif
 
-#define MAGIC 0x7667626c61730001 /* "vgblas" */
-
 enum { ALIGNMENT = 256 };
 
 /* A program of the runtime's has no context before its first call, and the runtime knows which device it wants. */
@@ -27,15 +25,6 @@ static void ask_runtime(void)
 		if (nothing)
 			nothing(NULL);
 	}
-}
-
-struct blas_handle *blas_handle(void *handle)
-{
-	struct blas_handle *h = handle;
-
-	if (!h || h->magic != MAGIC || !blas_channel() || !blas_channel()->alive(h->id))
-		return NULL;
-	return h;
 }
 
 int blas_create(uint32_t library, void **handle)
@@ -62,7 +51,7 @@ int blas_create(uint32_t library, void **handle)
 									  "cuBLASLt, which the host does not have,", &told);
 		return result ? blas_status(result) : status;
 	}
-	h->magic = MAGIC;
+	h->magic = BLAS_MAGIC;
 	h->library = library;
 	pthread_mutex_init(&h->lock, NULL);
 	*handle = h;
@@ -74,7 +63,7 @@ int blas_destroy(void *handle)
 	struct blas_handle *h = handle;
 	int result;
 
-	if (!h || h->magic != MAGIC || !blas_channel())
+	if (!h || h->magic != BLAS_MAGIC || !blas_channel())
 		return BLAS_NOT_INITIALIZED;
 	result = blas_channel()->alive(h->id) ? blas_channel()->destroy(h->id) : 0;
 	h->magic = 0;
