@@ -15,7 +15,7 @@
 #include "session.h"
 #include "vg_worker.h"
 
-enum { THREADS = 3, HANDLES = 4, BYTES = 2048, FUNCTIONS = 512 };
+enum { THREADS = 3, HANDLES = 4, BYTES = 2048 };
 
 static struct vg_lane lane;
 static struct wk_session *session;
@@ -24,7 +24,7 @@ static unsigned long count;
 static _Atomic uint32_t sequence, slots;
 static _Atomic uint64_t handles[2][HANDLES]; /* of each library */
 static _Atomic unsigned long accepted, refused;
-static _Atomic bool called[FUNCTIONS], called_light[LT_FUNCTIONS];
+static _Atomic bool called[BLAS_FUNCTIONS], called_light[LT_FUNCTIONS];
 
 struct thread {
 	pthread_t thread;
@@ -108,7 +108,7 @@ static uint64_t make_word(struct thread *t, const struct blas_argument *a)
 
 static uint64_t make_blas(struct thread *t, bool on_device)
 {
-	unsigned int place = (unsigned int)(roll(t) % blas_functions_count);
+	unsigned int place = (unsigned int)(roll(t) % BLAS_FUNCTIONS);
 	const struct blas_function *f = &blas_functions[place];
 	uint64_t words[BLAS_ARGUMENTS];
 
@@ -304,7 +304,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i].thread, NULL);
 	wk_session_destroy(session);
-	printf("%u functions %u light %lu accepted %lu refused\n", count_called(called, blas_functions_count),
+	printf("%u functions %u light %lu accepted %lu refused\n", count_called(called, BLAS_FUNCTIONS),
 	       count_called(called_light, LT_FUNCTIONS), accepted, refused);
 	return lane.asked == lane.answered ? 0 : 1;
 }

@@ -165,7 +165,7 @@ def test_calls_of_mathematics_libraries_harm_nobody(sanitizer: str, tmp_path: Pa
     functions, light, accepted, refused = fuzz_mathematics(tmp_path, sanitizer)
     assert functions == len(parse_blas(MATHEMATICS_SPEC))
     assert light == 9
-    # one that nobody waits for and fails is the next one's error
+    # the failure of a posted call is the error of the next
     assert accepted > 1000 < refused
 
 

@@ -107,6 +107,42 @@ def test_a_worker_computes_in_its_profile_and_nothing_is_refused(host: LabHost) 
     assert "vgpumgr-worker (enforce)" in checks.stdout
 
 
+#: as NVIDIA's packages lay out a toolkit
+_TOOLKIT = "/usr/local/cuda-13.99/targets/x86_64-linux/lib"
+_PROFILE = f"/etc/apparmor.d/{OURS.name}"
+_CUBLAS = """
+import ctypes
+h, v = ctypes.c_void_p(), ctypes.c_int()
+lib = ctypes.CDLL("libcublas.so.13")
+print(lib.cublasCreate_v2(ctypes.byref(h)), lib.cublasGetVersion_v2(h, ctypes.byref(v)), v.value > 130000)
+"""
+
+
+@pytest.mark.usefixtures("profile")
+def test_a_worker_in_its_profile_loads_the_toolkits_cublas(host: LabHost) -> None:
+    there = host.run("readlink /usr/local/cuda").output.strip()
+    host.check(
+        f"mkdir -p {_TOOLKIT} && ln -sfn cuda-13.99 /usr/local/cuda && "
+        f"ln -sfn targets/x86_64-linux/lib /usr/local/cuda/lib64 && cp {LIB_DIR}/sim/libcublas*.so.13 {_TOOLKIT}"
+    )
+    try:
+        (check,) = host.document("--machine", MACHINE, "doctor", "--check", "mathematics")["checks"]
+        assert f"libcublas.so: {_TOOLKIT}/libcublas.so.13" in check["evidence"]
+        run = ("--machine", MACHINE, "run", "--profile", "1g.6gb", "--", "python3", "-c", _CUBLAS)
+        assert host.succeed(*run) == "0 0 True\n"
+        assert not [line for line in list_ours(host) if "libcublas" in line]
+        # the rule is what lets it: without it the profile refuses the file
+        host.check(
+            f"sed '/^  @{{vgpumgr_math}}/d' {_PROFILE} >/tmp/without && "
+            "apparmor_parser -r /tmp/without"
+        )
+        host.vgpumgr(*run)  # another one is found beside the simulated driver
+        assert any(_TOOLKIT in line for line in list_ours(host))
+    finally:
+        back = f"ln -sfn {there} /usr/local/cuda" if there else "rm /usr/local/cuda"
+        host.run(f"rm -rf /usr/local/cuda-13.99; {back}; apparmor_parser -r {_PROFILE}")
+
+
 def test_the_profile_alone_refuses_what_a_worker_without_a_sandbox_tries(profile: LabHost) -> None:
     """A driver of ours tries in a worker that root started without a sandbox: no filter, no namespaces, all rights."""
     probes = sorted({*ROOT_MAY} - BEYOND_APPARMOR)

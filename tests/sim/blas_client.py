@@ -76,7 +76,7 @@ def draw(rng: np.random.Generator, shape: Any, code: int) -> np.ndarray:
 
 
 class Matrix:
-    """A matrix with columns first and room between them, which nobody may change."""
+    """A matrix with columns first; what lies between them must not change."""
 
     def __init__(self, values: Any, code: int, room: int = 2) -> None:
         values = np.atleast_2d(np.asarray(values))

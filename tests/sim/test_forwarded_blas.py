@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.test_run import PYTHON, RUN, host, machine
-from tests.support.run_host import Host
+from tests.support.run_host import Host, read_line
 from tests.unit.calls_rig import (
     NULL_DRIVER,
     PROGRAM_S,
@@ -525,23 +526,55 @@ def test_the_null_library_makes_the_way_without_arithmetic() -> None:
         assert run_python(rig, BEGIN + PRODUCT + code) == ""
 
 
-#: a product of 2 by 2 matrices, and where the worker has the library
+#: a product of 2 by 2 matrices, in two steps
 CONFINED = """
-import ctypes
+import ctypes, sys
 from ctypes import byref, c_float, c_size_t, c_uint64, c_void_p
 cu, lib = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libcublas.so.13")
 h, context, at = c_void_p(), c_void_p(), c_uint64()
-assert lib.cublasCreate_v2(byref(h)) == 0
+assert cu.cuInit(0) == 0 and cu.cuCtxCreate_v2(byref(context), 0, 0) == 0
 assert cu.cuMemAlloc_v2(byref(at), c_size_t(48)) == 0
+print("ready", flush=True), sys.stdin.readline()
+assert lib.cublasCreate_v2(byref(h)) == 0
 host, back, one, zero = (c_float * 8)(1, 2, 3, 4, 5, 6, 7, 8), (c_float * 4)(), c_float(1), c_float(0)
 assert cu.cuMemcpyHtoD_v2(at, host, c_size_t(32)) == 0
 second, third = c_uint64(at.value + 16), c_uint64(at.value + 32)
 assert lib.cublasSgemm_v2(h, 0, 0, 2, 2, 2, byref(one), at, 2, second, 2, byref(zero), third, 2) == 0
 assert cu.cuMemcpyDtoH_v2(back, third, c_size_t(16)) == 0
-print(*back)
+print(*back, flush=True), sys.stdin.readline()
 """
 
 
-def test_a_worker_in_its_sandbox_has_the_libraries(host: Host) -> None:
-    done = host.call(*RUN, *PYTHON, CONFINED)
-    assert (done.stdout, done.stderr) == ("23.0 34.0 31.0 46.0\n", "")
+def _list_mapped(worker: int) -> set[str]:
+    """Files of cuBLAS in the sessions of a worker, as they see them."""
+    found = set()
+    for child in Path(f"/proc/{worker}/task/{worker}/children").read_text().split():
+        maps = Path(f"/proc/{child}/maps").read_text().splitlines()
+        found |= {line.split()[-1] for line in maps if "libcublas" in line}
+    return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone sees the sessions")
+def test_a_worker_in_its_sandbox_loads_what_is_named_at_the_first_call(
+    host: Host, tmp_path: Path
+) -> None:
+    chosen = tmp_path / "cublas"
+    chosen.mkdir()
+    for place in (chosen, *chosen.parents[:-1]):
+        place.chmod(0o755)
+    for name in ("libcublas.so.13", "libcublasLt.so.13"):
+        shutil.copy(LIB / "sim" / name, chosen)
+    host.env["VGPUMGR_MATH"] = str(chosen)
+    (check,) = host.read("doctor", "--check", "mathematics")["checks"]
+    assert f"libcublas.so: {chosen / 'libcublas.so.13'}" in check["evidence"]
+    process = host.start(*RUN, *PYTHON, CONFINED)
+    assert read_line(process) == "ready"
+    worker = host.read("virtio", "list")["channels"][0]["worker_pid"]
+    assert not _list_mapped(worker)
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert read_line(process) == "23.0 34.0 31.0 46.0"
+    assert _list_mapped(worker) == {str(chosen / "libcublas.so.13")}
+    out, errors = process.communicate("\n", timeout=PROGRAM_S)
+    assert (out, errors, process.returncode) == ("", "", 0)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+
+from vgpumgr.virtio.sandbox import list_library_places
 
 #: directories with ``:`` between them, instead of those below
 VARIABLE = "VGPUMGR_MATH"
@@ -33,25 +36,22 @@ def find_directories(environ: Mapping[str, str]) -> tuple[str, ...]:
         driver = Path(environ.get("VGPUMGR_CUDA", ""))
         places = [str(driver.parent)] if driver.is_absolute() else []
         places += _DIRECTORIES
-    found = [os.path.realpath(place) for place in places if any(_list_files(Path(place)))]
+    names = [f"{name}.{major}" for major in _MAJORS for name in LIBRARIES]
+    found = (os.path.realpath(p) for p in places if any((Path(p) / n).exists() for n in names))
     return tuple(dict.fromkeys(found))
 
 
 def find_libraries(environ: Mapping[str, str]) -> tuple[MathLibrary, ...]:
-    """What a session would load of each library; those that the host lacks are not there."""
+    """What a session would load of each library, as the worker does it (native/worker/libraries.c): a newer one before
+    an older one, then by directory, the loader's last. Those that the host lacks are not there.
+    """
+    places = [*find_directories(environ), *list_library_places(environ)]
     found: dict[str, MathLibrary] = {}
-    for place in find_directories(environ):
-        for name, path in _list_files(Path(place)):
-            found.setdefault(name, MathLibrary(name, path.resolve()))
-    return tuple(found.values())
-
-
-def _list_files(place: Path) -> Iterator[tuple[str, Path]]:
-    for major in _MAJORS:
-        for name in LIBRARIES:
-            path = place / f"{name}.{major}"
-            if path.exists():
-                yield name, path
+    for major, name, place in product(_MAJORS, LIBRARIES, places):
+        path = Path(place) / f"{name}.{major}"
+        if name not in found and path.exists():
+            found[name] = MathLibrary(name, path.resolve())
+    return tuple(found[name] for name in LIBRARIES if name in found)
 
 
 def list_worker_options(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -118,12 +118,16 @@ def choose_filter(environ: Mapping[str, str]) -> Literal["enforce", "log", "off"
     return next((mode for mode in ("enforce", "log", "off") if mode == chosen), "enforce")
 
 
+def list_library_places(environ: Mapping[str, str]) -> Iterator[str]:
+    """Where a worker's loader finds libraries: LD_LIBRARY_PATH, then the system's directories."""
+    yield from filter(os.path.isabs, environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
+    yield from (place.format(machine=os.uname().machine) for place in _LIBRARIES)
+
+
 def _list_read(
     worker: Path, worker_args: Sequence[str], environ: Mapping[str, str]
 ) -> Iterator[str]:
-    places = [p.format(machine=os.uname().machine) for p in _LIBRARIES]
-    places += [*_FILES, str(worker.absolute().parent)]
-    places += filter(os.path.isabs, environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
+    places = [*list_library_places(environ), *_FILES, str(worker.absolute().parent)]
     drivers = [environ.get("VGPUMGR_CUDA", "")]
     drivers += [word for flag, word in pairwise(worker_args) if flag == "--cuda"]
     places += [str(Path(driver).parent) for driver in drivers if Path(driver).is_absolute()]

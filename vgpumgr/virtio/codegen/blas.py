@@ -149,6 +149,7 @@ def emit_prototypes(functions: tuple[BlasFunction, ...]) -> str:
     """``vg_blas.h``"""
     out = [_banner(), "#ifndef VGPUMGR_BLAS_H\n#define VGPUMGR_BLAS_H\n"]
     out += [f"int {f.name}({_parameters(f)});" for f in sorted(functions, key=lambda f: f.name)]
+    out.append(f"\nenum {{ BLAS_FUNCTIONS = {len(functions)} }};")
     out.append("\n/* Places in the table of what sets a handle. */\nenum {")
     out += [
         f"\tBLAS_{f.name.removeprefix('cublas').upper()} = {place},"
@@ -170,11 +171,10 @@ def emit_table(functions: tuple[BlasFunction, ...]) -> str:
     out = [
         _banner(),
         '#include "blas_functions.h"\n',
-        "const struct blas_function blas_functions[] = {",
+        "const struct blas_function blas_functions[BLAS_FUNCTIONS] = {",
     ]
     out += [_entry(f) for f in functions]
-    out.append(f"}};\n\nconst unsigned int blas_functions_count = {len(functions)};")
-    return "\n".join(out) + "\n"
+    return "\n".join([*out, "};"]) + "\n"
 
 
 def _word(a: Argument) -> str:

@@ -21,9 +21,13 @@ static void ask_runtime(void)
 	for (int i = 0; i < 2; i++) {
 		void *library = dlopen(names[i], RTLD_NOW | RTLD_NOLOAD);
 
-		*(void **)&nothing = library ? dlsym(library, "cudaFree") : NULL;
+		if (!library)
+			continue;
+		*(void **)&nothing = dlsym(library, "cudaFree");
 		if (nothing)
 			nothing(NULL);
+		dlclose(library);
+		return;
 	}
 }
 
@@ -125,7 +129,9 @@ int cublasGetStream_v2(void *handle, void **stream)
 		return BLAS_NOT_INITIALIZED;
 	if (!stream)
 		return BLAS_INVALID_VALUE;
+	pthread_mutex_lock(&h->lock);
 	*stream = h->wanted.stream;
+	pthread_mutex_unlock(&h->lock);
 	return BLAS_OK;
 }
 
@@ -176,7 +182,9 @@ static int get_number(void *handle, size_t place, int *value)
 		return BLAS_NOT_INITIALIZED;
 	if (!value)
 		return BLAS_INVALID_VALUE;
+	pthread_mutex_lock(&h->lock);
 	*value = *(int *)((char *)h + place);
+	pthread_mutex_unlock(&h->lock);
 	return BLAS_OK;
 }
 

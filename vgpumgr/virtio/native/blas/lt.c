@@ -201,6 +201,21 @@ static int ask(struct blas_handle *h, uint64_t function, const struct words *w, 
 	return request.status;
 }
 
+/* The same for an answer that is so many words. */
+static int ask_words(struct blas_handle *h, uint64_t function, const struct words *w, uint64_t *answer, size_t count)
+{
+	uint8_t reply[REPLY_BYTES];
+	size_t length = 0;
+	int status = ask(h, function, w, reply, &length);
+
+	if (status != BLAS_OK)
+		return status;
+	if (length != count * sizeof(*answer))
+		return BLAS_INTERNAL_ERROR;
+	memcpy(answer, reply, length);
+	return BLAS_OK;
+}
+
 /* ---- the functions */
 
 BLAS_API int cublasLtCreate(void **handle);
@@ -313,21 +328,13 @@ int cublasLtMatmulAlgoCheck(void *handle, void *desc, void *a, void *b, void *c,
 	void *const layouts[] = { a, b, c, d };
 	struct blas_handle *h = blas_handle(handle);
 	struct words w = { .count = 0 };
-	uint8_t reply[REPLY_BYTES];
-	size_t length = 0;
-	int status;
 
 	if (!h)
 		return BLAS_NOT_INITIALIZED;
 	if (!algo || !result || !put_product(&w, desc, layouts))
 		return BLAS_INVALID_VALUE;
 	put_algo(&w, algo);
-	status = ask(h, LT_ALGO_CHECK, &w, reply, &length);
-	if (status == BLAS_OK && length < LT_RESULT_WORDS * sizeof(uint64_t))
-		return BLAS_INTERNAL_ERROR;
-	if (status == BLAS_OK)
-		memcpy(result, reply, LT_RESULT_WORDS * sizeof(uint64_t));
-	return status;
+	return ask_words(h, LT_ALGO_CHECK, &w, result, LT_RESULT_WORDS);
 }
 
 /* Types of a product, and a number. */
@@ -343,21 +350,13 @@ int cublasLtMatmulAlgoInit(void *handle, int compute, int scale, int a, int b, i
 {
 	struct blas_handle *h = blas_handle(handle);
 	struct words w = { .count = 0 };
-	uint8_t reply[REPLY_BYTES];
-	size_t length = 0;
-	int status;
 
 	if (!h)
 		return BLAS_NOT_INITIALIZED;
 	if (!algo)
 		return BLAS_INVALID_VALUE;
 	put_types(&w, (const int[]){ compute, scale, a, b, c, d }, id);
-	status = ask(h, LT_ALGO_INIT, &w, reply, &length);
-	if (status == BLAS_OK && length < LT_ALGO_WORDS * sizeof(*algo))
-		return BLAS_INTERNAL_ERROR;
-	if (status == BLAS_OK)
-		memcpy(algo, reply, LT_ALGO_WORDS * sizeof(*algo));
-	return status;
+	return ask_words(h, LT_ALGO_INIT, &w, algo, LT_ALGO_WORDS);
 }
 
 BLAS_API int cublasLtMatmulAlgoGetIds(void *handle, int compute, int scale, int a, int b, int c, int d, int wanted, int *ids,
@@ -448,10 +447,7 @@ int cublasLtMatmulAlgoConfigSetAttribute(uint64_t *algo, int number, const void 
 {
 	struct blas_handle *h = any_handle();
 	struct words w = { .count = 0 };
-	uint8_t reply[REPLY_BYTES];
 	uint64_t word = 0;
-	size_t length = 0;
-	int status;
 
 	if (!h)
 		return BLAS_NOT_INITIALIZED;
@@ -462,12 +458,7 @@ int cublasLtMatmulAlgoConfigSetAttribute(uint64_t *algo, int number, const void 
 	put(&w, (uint64_t)number);
 	put(&w, bytes);
 	put(&w, word);
-	status = ask(h, LT_ALGO_SET, &w, reply, &length);
-	if (status == BLAS_OK && length < LT_ALGO_WORDS * sizeof(*algo))
-		return BLAS_INTERNAL_ERROR;
-	if (status == BLAS_OK)
-		memcpy(algo, reply, LT_ALGO_WORDS * sizeof(*algo));
-	return status;
+	return ask_words(h, LT_ALGO_SET, &w, algo, LT_ALGO_WORDS);
 }
 
 /* The host's library has a cache of its own; so do we, of another size. */

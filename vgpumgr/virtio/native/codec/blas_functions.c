@@ -62,7 +62,7 @@ size_t blas_value_bytes(const struct blas_function *f, const uint64_t *words, un
 
 const struct blas_function *blas_find(uint64_t id)
 {
-	unsigned int low = 0, high = blas_functions_count;
+	unsigned int low = 0, high = BLAS_FUNCTIONS;
 
 	while (low < high) {
 		unsigned int middle = (low + high) / 2;

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "vg_blas.h"
+
 /* Libraries of math_open. */
 enum { VG_MATH_BLAS = 1, VG_MATH_LT = 2 };
 
@@ -31,8 +33,7 @@ struct blas_function {
 	struct blas_argument arguments[BLAS_ARGUMENTS];
 };
 
-extern const struct blas_function blas_functions[];
-extern const unsigned int blas_functions_count;
+extern const struct blas_function blas_functions[BLAS_FUNCTIONS];
 
 /* NULL: there is none. */
 const struct blas_function *blas_find(uint64_t id);

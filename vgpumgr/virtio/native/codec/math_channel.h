@@ -26,7 +26,7 @@ struct math_request {
 	size_t length;
 	void *values;             /* what it gives back */
 	size_t room, filled;
-	int status;               /* cublasStatus_t; 0 where nobody waits */
+	int status;               /* cublasStatus_t; 0 of a posted call */
 };
 
 /* A CUresult: 801 where the host has no such library, or the worker knows nothing of them. */

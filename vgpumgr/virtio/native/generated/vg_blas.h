@@ -489,6 +489,8 @@ int cublasZtrsv_v2(void *handle, int uplo, int trans, int diag, int n, void *A, 
 int cublasZtrsv_v2_64(void *handle, int uplo, int trans, int diag, long long n, void *A, long long lda, void *x, long long incx);
 int cublasZtrttp(void *handle, int uplo, int n, void *A, int lda, void *AP);
 
+enum { BLAS_FUNCTIONS = 484 };
+
 /* Places in the table of what sets a handle. */
 enum {
 	BLAS_SETMATHMODE = 21,

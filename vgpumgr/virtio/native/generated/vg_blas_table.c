@@ -3,7 +3,7 @@
 
 #include "blas_functions.h"
 
-const struct blas_function blas_functions[] = {
+const struct blas_function blas_functions[BLAS_FUNCTIONS] = {
 	{ 0x005a5da1e79251b7, "cublasZsymm_v2_64", 12, { { BLAS_SIDE, 0x0, 1 }, { BLAS_FILL, 0x0, 1 }, { BLAS_LONG, 0x0, 1 }, { BLAS_LONG, 0x0, 1 }, { BLAS_IN, 0x10, 1 }, { BLAS_DEVICE, 0x0, 1 }, { BLAS_LONG, 0x0, 1 }, { BLAS_DEVICE, 0x0, 1 }, { BLAS_LONG, 0x0, 1 }, { BLAS_IN, 0x10, 1 }, { BLAS_DEVICE, 0x0, 1 }, { BLAS_LONG, 0x0, 1 } } },
 	{ 0x018b30775fd1ed9a, "cublasZhemv_v2", 10, { { BLAS_FILL, 0x0, 1 }, { BLAS_INT, 0x0, 1 }, { BLAS_IN, 0x10, 1 }, { BLAS_DEVICE, 0x0, 1 }, { BLAS_INT, 0x0, 1 }, { BLAS_DEVICE, 0x0, 1 }, { BLAS_INT, 0x0, 1 }, { BLAS_IN, 0x10, 1 }, { BLAS_DEVICE, 0x0, 1 }, { BLAS_INT, 0x0, 1 } } },
 	{ 0x01c9f9123b971fa7, "cublasZsymm_v2", 12, { { BLAS_SIDE, 0x0, 1 }, { BLAS_FILL, 0x0, 1 }, { BLAS_INT, 0x0, 1 }, { BLAS_INT, 0x0, 1 }, { BLAS_IN, 0x10, 1 }, { BLAS_DEVICE, 0x0, 1 }, { BLAS_INT, 0x0, 1 }, { BLAS_DEVICE, 0x0, 1 }, { BLAS_INT, 0x0, 1 }, { BLAS_IN, 0x10, 1 }, { BLAS_DEVICE, 0x0, 1 }, { BLAS_INT, 0x0, 1 } } },
@@ -489,5 +489,3 @@ const struct blas_function blas_functions[] = {
 	{ 0xfff4bc7b0e998191, "cublasCgeqrfBatched", 7, { { BLAS_INT, 0x0, 1 }, { BLAS_INT, 0x0, 1 }, { BLAS_DEVICE, 0x0, 1 }, { BLAS_INT, 0x0, 1 }, { BLAS_DEVICE, 0x0, 1 }, { BLAS_HOST, 0x4, 1 }, { BLAS_INT, 0x0, 1 } } },
 	{ 0xfffa6ba75a177c96, "cublasSswap_v2_64", 5, { { BLAS_LONG, 0x0, 1 }, { BLAS_DEVICE, 0x0, 1 }, { BLAS_LONG, 0x0, 1 }, { BLAS_DEVICE, 0x0, 1 }, { BLAS_LONG, 0x0, 1 } } },
 };
-
-const unsigned int blas_functions_count = 484;

@@ -147,12 +147,12 @@ void keeper_watch_arbiter(struct keeper *keeper);
 void keeper_tick_arbiter(struct keeper *keeper);
 /* A connection that the launcher has made; the caller closes it. */
 void keeper_adopt_arbiter(struct keeper *keeper, int fd);
-/* -ENOENT: there is no share; -EINVAL: no percentage. */
 /* A percentage, as 12.5, in millionths; 0: it is none from 1 to 100. */
 uint32_t keeper_read_percent(const char *text);
 /* Of "high" and so on, as it begins; -1: it is none. */
 int keeper_read_priority(const char *text);
 const char *keeper_name_priority(uint32_t priority);
+/* -ENOENT: there is no share; -EINVAL: no percentage. */
 int keeper_set_share(struct keeper *keeper, uint32_t compute, uint32_t priority);
 
 /* log.c: worker.log; keeper.log, which no guest can write to, is shortened when it is opened */

@@ -12,15 +12,13 @@ SHIM_API math_destroy_fn vgpumgr_math_destroy;
 SHIM_API math_call_fn vgpumgr_math_call;
 SHIM_API math_alive_fn vgpumgr_math_alive;
 
-/* A program that uses the runtime only has no context before its first call. */
+/* As the library does for a program of the driver's that has made no context: its device's own. */
 static CUresult enter(uint64_t *context)
 {
 	CUcontext primary;
-	CUresult r = shim_enter(context);
+	CUresult r = cuInit(0);
 
-	if (r == CUDA_ERROR_NOT_INITIALIZED)
-		r = cuInit(0);
-	if (r == CUDA_SUCCESS || r == CUDA_ERROR_INVALID_CONTEXT)
+	if (r == CUDA_SUCCESS)
 		r = shim_enter(context);
 	if (r != CUDA_ERROR_INVALID_CONTEXT)
 		return r;
@@ -34,11 +32,7 @@ int vgpumgr_math_open(uint32_t library, struct math_library *out)
 {
 	struct vg_math_open_request in = { .library = library };
 	struct vg_math_open_reply reply;
-	CUresult r = shim_enter(NULL);
-
-	/* a question needs no context */
-	if (r == CUDA_ERROR_NOT_INITIALIZED)
-		r = cuInit(0);
+	CUresult r = cuInit(0); /* a question needs no context */
 
 	memset(out, 0, sizeof(*out));
 	if (r == CUDA_SUCCESS)

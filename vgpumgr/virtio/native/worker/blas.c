@@ -7,17 +7,13 @@
 #include "blas_functions.h"
 #include "mathematics.h"
 
-enum { FUNCTIONS = 512 };
-
-static _Atomic(void *) found[FUNCTIONS];
+static _Atomic(void *) found[BLAS_FUNCTIONS];
 
 static void *look_up(const struct blas_function *f)
 {
 	size_t place = (size_t)(f - blas_functions);
 	void *function;
 
-	if (place >= FUNCTIONS)
-		return NULL;
 	function = atomic_load(&found[place]);
 	if (!function) {
 		function = wk_math_find(VG_MATH_BLAS, f->name);

@@ -203,7 +203,7 @@ static int add_all(struct objects *objects, struct reader *r, enum lt_object_kin
 
 /* ---- calls */
 
-/* A call that nobody waits for has no room. */
+/* A posted call has no place for an answer. */
 static void give(struct math_call *call, const void *data, size_t bytes)
 {
 	if (!bytes || bytes > call->room - call->filled)

@@ -83,7 +83,7 @@ static CUresult run(struct wk_call *c, uint64_t handle, uint64_t stream, struct 
 	return CUDA_SUCCESS;
 }
 
-/* What nobody waits for is an error of a later call; the context goes on, unless the driver says otherwise. */
+/* The failure of a posted call is an error of a later one; the context goes on, unless the driver says otherwise. */
 static CUresult as_result(int status)
 {
 	switch (status) {
