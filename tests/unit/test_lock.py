@@ -19,10 +19,10 @@ from typing import Any, cast
 import pytest
 
 from tests.support.clock import FakeClock
-from vgpumgr.app.application import DAEMON_LOCK, check_change
+from vgpumgr.app.application import check_change
 from vgpumgr.cli.backend import LocalBackend
 from vgpumgr.errors import LockHeldError
-from vgpumgr.host.lock import lock_file, reporting_waits
+from vgpumgr.host.lock import DAEMON_LOCK, lock_file, reporting_waits
 
 ROOT = Path(__file__).parents[2]
 FORK = multiprocessing.get_context("fork")
@@ -31,7 +31,7 @@ HOLD = """\
 import sys
 from pathlib import Path
 from typing import Any, cast
-from vgpumgr.host.lock import lock_file, reporting_waits
+from vgpumgr.host.lock import DAEMON_LOCK, lock_file, reporting_waits
 with reporting_waits(lambda text: print(text, file=sys.stderr, flush=True)):
     with lock_file(Path(sys.argv[1]), timeout_s=30, what=sys.argv[2]):
         print("held", flush=True)

@@ -10,13 +10,12 @@ import pytest
 
 from tests.support.boards import GIB
 from tests.support.service import Bench, make_bench
-from vgpumgr.app.application import DAEMON_LOCK
 from vgpumgr.app.operations.recovery import Policy, Recovery
 from vgpumgr.app.operations.runs import start_run
 from vgpumgr.app.operations.shares import set_share
 from vgpumgr.engine.executor import Executor
 from vgpumgr.errors import LibvirtDownError, ShareInUseError, UsageError
-from vgpumgr.host.lock import lock_file
+from vgpumgr.host.lock import DAEMON_LOCK, lock_file
 from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.state.domain_metadata import rebuild_records

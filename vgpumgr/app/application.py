@@ -18,7 +18,7 @@ from vgpumgr.errors.unexpected import advise_installation
 from vgpumgr.host.helper import HelperOnDemand
 from vgpumgr.host.kernel_log import KernelLog
 from vgpumgr.host.limits import check_limits, raise_descriptor_limit
-from vgpumgr.host.lock import find_holder
+from vgpumgr.host.lock import DAEMON_LOCK, find_holder
 from vgpumgr.host.machine import LIB_DIR, Machine, find_machine
 from vgpumgr.mig.selection import check_visible, select_any
 from vgpumgr.model.gpu import Inventory, PciGpu, find_drain, list_drains
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from vgpumgr.app.operations.recovery import Policy, Release
     from vgpumgr.model.gpu import Gpu, Inventory
     from vgpumgr.planning.snapshot import Snapshot
-
-DAEMON_LOCK = "daemon.lock"
 
 
 def find_operation(name: str) -> Callable[..., Any]:

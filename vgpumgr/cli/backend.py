@@ -57,9 +57,8 @@ class LocalBackend:
 
     def _await_starting_daemon(self, run_dir: Path) -> Backend | None:
         """The daemon that owns the machine since this process looked for one, once it listens."""
-        from vgpumgr.app.application import DAEMON_LOCK
         from vgpumgr.host.clock import SystemClock
-        from vgpumgr.host.lock import find_holder
+        from vgpumgr.host.lock import DAEMON_LOCK, find_holder
 
         clock = SystemClock()
         end_s = clock.monotonic_s() + DAEMON_START_S
@@ -114,8 +113,7 @@ class ChoosingBackend:
         """
         if operation != "restore" or self._options.host or not (params["boot"] or params["early"]):
             return False
-        from vgpumgr.app.application import DAEMON_LOCK
-        from vgpumgr.host.lock import find_holder
+        from vgpumgr.host.lock import DAEMON_LOCK, find_holder
         from vgpumgr.host.machine import find_machine
 
         return find_holder(find_machine(self._options.machine).run_dir / DAEMON_LOCK) is None

@@ -33,6 +33,8 @@ from vgpumgr.host.process import (
 )
 from vgpumgr.model.frozen import dataclass
 
+#: below the run directory: the daemon holds it as long as it runs
+DAEMON_LOCK = "daemon.lock"
 #: so long a lock is waited for while nothing moves: the holder stays, and no waiter ahead leaves
 TIMEOUT_S = 60.0
 #: from then on a waiter reports for whom it waits, and again where that changes

@@ -21,13 +21,13 @@ from typing import Any
 
 import uvicorn
 
-from vgpumgr.app.application import DAEMON_LOCK, open_application
+from vgpumgr.app.application import open_application
 from vgpumgr.app.metrics import MetricsService
 from vgpumgr.app.metrics_source import open_metrics
 from vgpumgr.errors import DaemonRunningError, LockHeldError, UsageError
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.host.limits import check_limits, raise_descriptor_limit
-from vgpumgr.host.lock import lock_file
+from vgpumgr.host.lock import DAEMON_LOCK, lock_file
 from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.host.sockets import Peer, notify, read_watchdog_s, take_listening_socket
 from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S

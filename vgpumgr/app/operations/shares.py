@@ -29,7 +29,7 @@ from vgpumgr.errors import (
     VgpumgrError,
     VmNotFoundError,
 )
-from vgpumgr.host.lock import find_holder
+from vgpumgr.host.lock import DAEMON_LOCK, find_holder
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, SharePart
 from vgpumgr.model.choices import Priority
 from vgpumgr.model.frozen import dataclass
@@ -190,8 +190,6 @@ def _split(
 
 def _describe_wait(parts: Parts, at_exit: int, status: ChannelStatus | None) -> list[str]:
     """Until when it waits, and who ends that."""
-    from vgpumgr.app.application import DAEMON_LOCK
-
     used = format_size((status.memory_used if status else None) or 0)
     try:
         has_daemon = find_holder(parts.run_dir / DAEMON_LOCK) is not None
