@@ -75,7 +75,7 @@ static uint64_t new_handle(struct guest *g, enum wk_kind kind)
 		slot = guest_roll(g) % slot;
 	handle = vg_handle_make(tags[kind], ++g->generation, slot);
 	g->handles[kind][guest_roll(g) % KEPT] = handle;
-	return handle;
+	return g->made[kind] = handle;
 }
 
 static uint64_t some_address(struct guest *g, bool exact)
@@ -264,7 +264,7 @@ static void put_bytes(struct guest *g, const struct field *f)
 	size_t length = 24;
 
 	if (f->kind == FIELD_STRING) {
-		const char *name = names[guest_roll(g) % 4];
+		const char *name = names[g->known ? 0 : guest_roll(g) % 4];
 
 		put_blob(g, name, strlen(name) + 1);
 		return;

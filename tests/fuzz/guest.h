@@ -36,6 +36,7 @@ struct guest {
 	uint64_t handles[WK_TABLES][KEPT];
 	uint64_t usual[WK_TABLES];                /* much is done to one, so that it comes to something */
 	struct { uint64_t stream, context; } newest;
+	uint64_t made[WK_TABLES];                 /* the newest handle of each kind */
 	struct { uint64_t address, context; } memories[KEPT];
 	uint64_t space, gates;                    /* the newest of reserved addresses, GUEST_UNITS units */
 	/* the frame being made */
@@ -44,6 +45,7 @@ struct guest {
 	uint64_t unit, near;                      /* where mappings are wanted */
 	uint64_t context, width, height;
 	unsigned int how;                         /* 1: a node is to be added, 2: the first one changed, 3: in an executable graph */
+	bool known;                               /* the names asked for are there */
 	bool spoil;                               /* now and then a violation is wanted */
 };
 

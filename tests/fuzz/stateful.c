@@ -323,6 +323,27 @@ static int use_arrays(struct guest *g)
 	return error;
 }
 
+/* Launches that are right: a held function of a loaded module, as many bytes of parameters as it takes. */
+static int use_functions(struct guest *g)
+{
+	static const uint32_t first[] = { VG_OP_image_data, VG_OP_module_load, VG_OP_module_function };
+	static const uint32_t ids[] = { VG_OP_launch, VG_OP_launch, VG_OP_launch_clusters, VG_OP_launch_large, VG_OP_occupancy_clusters };
+	int error = 0;
+
+	g->usual[WK_CONTEXT] = g->newest.context;
+	g->known = true;
+	for (size_t i = 0; i < sizeof(first) / sizeof(first[0]) && !error; i++) {
+		error = step(g, find(first[i]));
+		g->usual[WK_MODULE] = g->made[WK_MODULE];
+	}
+	g->known = false;
+	g->usual[WK_FUNCTION] = g->made[WK_FUNCTION];
+	for (int i = 0; i < 20 && !error; i++)
+		error = step(g, find(ids[guest_roll(g) % (sizeof(ids) / sizeof(ids[0]))]));
+	g->usual[WK_FUNCTION] = g->usual[WK_MODULE] = g->usual[WK_CONTEXT] = 0;
+	return error;
+}
+
 static void *live(void *argument)
 {
 	struct guest *g = argument;
@@ -339,7 +360,7 @@ static void *live(void *argument)
 			null_fail_after(1 + guest_roll(g) % 20);
 		if (o->id == VG_OP_module_load)
 			error = step(g, find(VG_OP_image_data));
-		if (!error && guest_once_in(g, 60))
+		if (!error && guest_once_in(g, 45))
 			error = use_graph(g);
 		if (!error && guest_once_in(g, 60))
 			error = capture(g);
@@ -351,6 +372,8 @@ static void *live(void *argument)
 			error = use_virtual(g);
 		if (!error && guest_once_in(g, 60))
 			error = use_arrays(g);
+		if (!error && guest_once_in(g, 40))
+			error = use_functions(g);
 		if (!error)
 			error = g->lane.waiting > LANE_SLOTS / 2 ? relieve(g) : step(g, o);
 	}

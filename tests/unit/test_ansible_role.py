@@ -30,7 +30,7 @@ mount --make-rprivate /
 mount -t overlay overlay -o lowerdir=/,upperdir=$1/upper,workdir=$1/work $1/root
 mount -t proc proc $1/root/proc
 mount --rbind /dev $1/root/dev
-for d in run sys; do mount -t tmpfs tmpfs $1/root/$d; done
+for d in run sys dev/shm; do mount -t tmpfs tmpfs $1/root/$d; done
 mkdir -p $1/root/run/systemd/system $1/root/sys/kernel/iommu_groups/0 $1/root/run/home
 chmod 777 $1/root/run/home
 exec chroot $1/root /usr/bin/env -i PATH=/stubs:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 HOME=/run/home \
