@@ -53,8 +53,38 @@ a program finds, variables of the environment, and managed memory. It changes no
 .SH SEE ALSO
 .BR vgpumgr\\-guestd (8)
 """
+_GUEST = """\
+.TH VGPUMGR-GUEST 1 "" "vgpumgr {version}" "vgpumgr"
+.SH NAME
+vgpumgr-guest \\- CUDA libraries of this package in place of those of wheels
+.SH SYNOPSIS
+.B vgpumgr\\-guest
+\\fBrun\\fR \\fIPROGRAM\\fR [\\fIARGUMENT\\fR...]
+.br
+.B vgpumgr\\-guest
+\\fBadopt\\fR | \\fBrelease\\fR \\fIENVIRONMENT\\fR
+.SH DESCRIPTION
+NVIDIA's CUDA libraries, which Python wheels and conda packages bring, need the whole driver, which a virtual machine
+with a forwarded GPU does not have.
+.TP
+\\fBrun\\fR
+Runs a program, and what it starts, with the libraries of vgpumgr\\-guest in their place, by the dynamic loader's
+variable LD_AUDIT; no file is changed. Programs that are linked statically are not reached.
+.TP
+\\fBadopt\\fR
+Replaces them in a virtual environment, a conda environment or a directory named site\\-packages by links, and keeps
+each beside it as NAME.nvidia. Again after wheels were installed or upgraded.
+.TP
+\\fBrelease\\fR
+Puts NVIDIA's back; before vgpumgr\\-guest is removed.
+.SH EXIT STATUS
+The program's; 0 if it is done, 2 for wrong usage, 3 if not.
+.SH SEE ALSO
+.BR vgpumgr\\-guest\\-check (1),
+.BR rtld\\-audit (7)
+"""
 #: of the guest's package, all others are the host's
-GUEST_PAGES = ("vgpumgr-guestd.8", "vgpumgr-guest-check.1")
+GUEST_PAGES = ("vgpumgr-guestd.8", "vgpumgr-guest-check.1", "vgpumgr-guest.1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +165,7 @@ def list_pages(agent_usage: str) -> Iterator[tuple[str, str]]:
     shown = (f".TP\n\\fB{_escape(name)}\\fR \\fI{_escape(value)}\\fR" for name, value in options)
     yield "vgpumgr-guestd.8", _AGENT.format(version=__version__, options="\n".join(shown))
     yield "vgpumgr-guest-check.1", _CHECK.format(version=__version__)
+    yield "vgpumgr-guest.1", _GUEST.format(version=__version__)
 
 
 def _begin(name: str, summary: str) -> list[str]:

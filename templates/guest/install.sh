@@ -20,7 +20,7 @@ put() {
 for file in usr/lib/vgpumgr/* usr/bin/* usr/sbin/*; do
 	put "$file" 755
 done
-for file in usr/lib/systemd/system/* etc/ld.so.conf.d/*; do
+for file in usr/lib/systemd/system/* usr/share/vgpumgr/* etc/ld.so.conf.d/*; do
 	put "$file" 644
 done
 ldconfig

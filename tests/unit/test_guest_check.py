@@ -27,7 +27,16 @@ PROGRAM = LIB / "guest" / "vgpumgr-guest-check"
 PCI = "sys/bus/pci/devices/0000:07:02.0"
 PORT = "sys/class/virtio-ports/vport1p1/name"
 CUDA = "usr/lib/vgpumgr/libcuda.so.1"
-NAMES = ["channel", "agent", "gpu 0", "libraries", "loader", "environment", "managed-memory"]
+NAMES = [
+    "channel",
+    "agent",
+    "gpu 0",
+    "libraries",
+    "loader",
+    "environment",
+    "wheels",
+    "managed-memory",
+]
 
 
 @dataclass
@@ -83,7 +92,7 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
 
 @pytest.fixture
 def guest(rig: Rig, tmp_path: Path) -> Guest:
-    dropped = ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+    dropped = ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_AUDIT")
     env = {key: value for key, value in rig.env.items() if key not in dropped}
     made = Guest(tmp_path / "root", env)
     made.write(f"{PCI}/vendor", "0x1af4\n")
@@ -137,6 +146,20 @@ def forbid_faults(guest: Guest) -> None:
     guest.before = [sys.executable, "-c", code]
 
 
+def install_wheel(guest: Guest) -> Path:
+    """An environment with NVIDIA's wheels is active; returns one of their libraries."""
+    library = guest.write(
+        "v/lib/python3.13/site-packages/nvidia/cu13/lib/libcublas.so.13", "NVIDIA's"
+    )
+    guest.env["VIRTUAL_ENV"] = str(guest.root / "v")
+    return library
+
+
+def install_conda(guest: Guest) -> None:
+    guest.write("c/lib/libcudart.so.12", "NVIDIA's")
+    guest.env["CONDA_PREFIX"] = str(guest.root / "c")
+
+
 #: what spoils each check; its result, and words of its text
 SPOILED: list[tuple[str, Callable[[Guest], object], str, str]] = [
     ("channel", lambda g: g.remove(f"{PCI}/device", PORT), "problem", "no device of a channel"),
@@ -152,6 +175,8 @@ SPOILED: list[tuple[str, Callable[[Guest], object], str, str]] = [
     ("loader", lambda g: g.remove("sbin/ldconfig"), "skipped", "no ldconfig"),
     ("environment", hide, "problem", "hides all GPUs"),
     ("environment", lead_away, "problem", "another driver"),
+    ("wheels", install_wheel, "warning", "NVIDIA's driver: libcublas.so.13\n  try: vgpumgr-guest run PROGRAM"),
+    ("wheels", install_conda, "warning", "/c has libraries that need NVIDIA's driver: libcudart.so.12"),
     ("managed-memory", forbid_faults, "warning", "Operation not permitted"),
 ]  # fmt: skip
 
@@ -169,6 +194,22 @@ def test_what_is_wrong_is_named(
 def test_each_check_has_a_case_in_which_it_does_not_pass() -> None:
     named = {name for name, _, result, _ in SPOILED if result != "skipped"}
     assert named == set(NAMES)
+
+
+def test_an_environment_whose_libraries_are_replaced_passes(guest: Guest) -> None:
+    library = install_wheel(guest)
+    guest.env["LD_AUDIT"] = str(LIB / "guest" / "vgpumgr-audit.so")
+    assert guest.run()[1]["wheels"][1].startswith("vgpumgr-guest run puts")
+    del guest.env["LD_AUDIT"]
+    assert guest.run()[1]["wheels"][0] == "warning"
+    library.unlink()
+    library.symlink_to("/usr/lib/vgpumgr/libcublas.so.13")
+    assert guest.run()[1]["wheels"] == (
+        "ok",
+        f"{guest.root}/v has links to this package's libraries",
+    )
+    library.unlink()
+    assert guest.run()[1]["wheels"] == ("ok", f"{guest.root}/v has no CUDA libraries of its own")
 
 
 def test_a_driver_of_32_bits_is_not_what_a_program_finds(guest: Guest) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from vgpumgr.virtio.channel import SHIMS, ImageError, guest_files, write_archive
 
+#: how the names of files end that nobody executes
+DATA = ("conf", "service", ".txt")
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 
 
@@ -178,7 +180,7 @@ def test_what_a_user_unpacked_becomes_roots(library_directory: Path, tmp_path: P
         if name != "install.sh":
             found = (root / name).stat()
             assert (found.st_uid, found.st_gid) == (0, 0), name
-            assert found.st_mode & 0o777 == (0o644 if name.endswith(("conf", "service")) else 0o755)
+            assert found.st_mode & 0o777 == (0o644 if name.endswith(DATA) else 0o755)
 
 
 needs_xorriso = pytest.mark.skipif(shutil.which("xorriso") is None, reason="no xorriso here")
@@ -263,7 +265,7 @@ def test_it_installs_from_an_image_that_nobody_may_write_or_execute(
     for name, source in guest_files(library_directory).items():
         if name != "install.sh":
             assert (root / name).read_bytes() == source.read_bytes()
-            executable = not name.endswith((".service", ".conf"))
+            executable = not name.endswith(DATA)
             assert bool((root / name).stat().st_mode & 0o111) == executable
 
 

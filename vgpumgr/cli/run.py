@@ -128,7 +128,8 @@ def run(
     if one ended it, 127 if there is no such command, 126 if it cannot be executed.
 
     A program needs the shared CUDA runtime (nvcc -cudart shared). Its environment is yours, with
-    LD_LIBRARY_PATH and VGPUMGR_AGENT for the libraries, and without CUDA_VISIBLE_DEVICES.
+    LD_LIBRARY_PATH, LD_AUDIT and VGPUMGR_AGENT for the libraries, which come before those of Python
+    wheels, and without CUDA_VISIBLE_DEVICES.
 
     \b
     Examples:
@@ -278,6 +279,7 @@ class _Runner:
 def _make_environment(added: Mapping[str, str]) -> dict[str, str]:
     environ = {**os.environ, **added}
     environ.pop("CUDA_VISIBLE_DEVICES", None)  # it means devices of the host
-    if path := os.environ.get("LD_LIBRARY_PATH"):
-        environ["LD_LIBRARY_PATH"] += f":{path}"
+    for name in ("LD_LIBRARY_PATH", "LD_AUDIT"):
+        if old := os.environ.get(name):
+            environ[name] += f":{old}"
     return environ

@@ -256,7 +256,20 @@ SHIMS = (
     "libcublas.so.13",
     "libcublasLt.so.12",
     "libcublasLt.so.13",
+    "libcufft.so.11",
+    "libcufft.so.12",
+    "libcufile.so.0",
+    "libcupti.so.12",
+    "libcupti.so.13",
+    "libcurand.so.10",
+    "libcusolver.so.11",
+    "libcusolver.so.12",
+    "libcusparse.so.12",
+    "libcusparseLt.so.0",
+    "libnccl.so.2",
+    "libnvshmem_host.so.3",
     "libnvidia-ml.so.1",
+    "vgpumgr-audit.so",
 )
 LIBRARY_DIRECTORY = "usr/lib/vgpumgr"
 #: label of the guest package as an image
@@ -273,7 +286,9 @@ def guest_files(library_directory: Path) -> dict[str, Path]:
     files = {f"{LIBRARY_DIRECTORY}/{name}": built / name for name in SHIMS}
     files["usr/sbin/vgpumgr-guestd"] = built / "vgpumgr-guestd"
     files["usr/bin/vgpumgr-guest-check"] = built / "vgpumgr-guest-check"
+    files["usr/bin/vgpumgr-guest"] = templates / "vgpumgr-guest"
     files["usr/lib/systemd/system/vgpumgr-guestd.service"] = templates / "vgpumgr-guestd.service"
+    files["usr/share/vgpumgr/uv-overrides.txt"] = templates / "uv-overrides.txt"
     files["etc/ld.so.conf.d/vgpumgr.conf"] = templates / "vgpumgr.conf"
     files["install.sh"] = templates / "install.sh"
     for source in files.values():

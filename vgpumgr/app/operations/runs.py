@@ -208,6 +208,7 @@ def _describe(
         directory, socket = os.path.split(paths.control)[0], "agent.sock"
         environment = {
             "LD_LIBRARY_PATH": str(AGENT_PROGRAM.parent),
+            "LD_AUDIT": str(AGENT_PROGRAM.with_name("vgpumgr-audit.so")),
             "VGPUMGR_AGENT": os.path.join(directory, socket),  # noqa: PTH118
         }
         options = list_agent_options(paths, environment["VGPUMGR_AGENT"], serial=record.has_serial)

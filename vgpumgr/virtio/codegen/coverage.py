@@ -12,6 +12,7 @@ import yaml
 
 from vgpumgr.virtio.codegen.blas import implemented
 from vgpumgr.virtio.codegen.model import CallClass, Function, Spec, SpecError, Where
+from vgpumgr.virtio.codegen.stubs import read_stubs
 
 VIRTIO = Path(__file__).resolve().parent.parent
 NAMES = VIRTIO / "spec" / "cuda-names.txt"
@@ -117,6 +118,8 @@ def count_names(spec: Spec) -> Iterator[str]:
     for library, names in refused_names(spec).items():
         later = sum(len(n) for why, n in sort_by_reason(names).items() if why.startswith("not yet"))
         yield f"{library:15} {whole[library]:4} names, {len(names):4} refused ({later} of them: not yet)"
+    for stub in read_stubs():
+        yield f"lib{stub.name:12} {len(stub.names):4} names, all refused"
 
 
 def _describe_class(spec: Spec, f: Function) -> str:
@@ -163,6 +166,13 @@ def emit_coverage(spec: Spec) -> str:
     for library in implemented(MATHEMATICS):
         every, missing = len(math_names(library)), len(refused[f"lib{library}"])
         out.append(f"| lib{library} | {every} | {every - missing} | {missing} |")
+    for stub in read_stubs():
+        out.append(f"| {', '.join(stub.files)} | {len(stub.names)} | 0 | {len(stub.names)} |")
+    out += [
+        "",
+        "Libraries of which nothing is implemented are there so that programs that are linked with them start",
+        "([libraries.md](libraries.md)); their names are in `vgpumgr/virtio/spec/stubs/`.",
+    ]
     out += ["", "Of the driver's that are implemented:", ""]
     out += ["| class | names | round trips |", "|---|---|---|"]
     out += [f"| {c} | {count[CallClass(c)]} | {w} |" for c, w in CLASS_WORDS.items()]

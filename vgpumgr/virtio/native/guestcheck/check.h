@@ -39,4 +39,7 @@ void check_libraries(struct check *check);
 void check_loader(struct check *check);
 void check_environment(struct check *check);
 
+/* wheels.c: whether the active environment brings others */
+void check_wheels(struct check *check);
+
 #endif

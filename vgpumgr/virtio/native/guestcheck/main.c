@@ -124,6 +124,7 @@ int main(int count, char **words)
 	check_libraries(&check);
 	check_loader(&check);
 	check_environment(&check);
+	check_wheels(&check);
 	check_managed_memory(&check);
 	printf("%u %s, %u %s\n", check.problems, check.problems == 1 ? "problem" : "problems", check.warnings,
 	       check.warnings == 1 ? "warning" : "warnings");
