@@ -8,6 +8,7 @@
 
 #include "captures.h"
 #include "output.h"
+#include "trace.h"
 
 /* Answers of cached calls: entries are added and never changed or freed, so readers need no lock once they have one. */
 enum { CACHE_SLOTS = 1024, CACHE_PROBES = 8 };
@@ -164,8 +165,11 @@ static CUresult send_call(struct shim_frame *f)
 
 CUresult shim_await(struct shim_frame *f)
 {
+	uint64_t since = shim_traces ? shim_trace_now() : 0;
 	int error = vg_call_wait(f->conn, &f->reply);
 
+	if (since)
+		shim_trace_wait(f->op, since);
 	if (error)
 		return shim_channel_error(error);
 	f->replied = true;
@@ -217,8 +221,11 @@ struct shim_told shim_exchange(unsigned channel, uint32_t op, const uint64_t *re
 	struct vg_words words = { .at = reply, .room = reply_size };
 	struct shim_told told;
 	struct vg_conn *conn = shim_conn(channel, &told.result);
+	uint64_t since = shim_traces ? shim_trace_now() : 0;
 	int error = conn ? vg_exchange(conn, op, request, request_size, &words) : 0;
 
+	if (since && conn)
+		shim_trace_wait(op, since);
 	if (!conn)
 		return (struct shim_told){ told.result, false };
 	if (__builtin_expect(words.output, 0))
