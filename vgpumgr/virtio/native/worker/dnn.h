@@ -4,6 +4,7 @@
 #define VG_DNN_H
 
 #include "dnn_wire.h"
+#include "math_channel.h"
 #include "mathematics.h"
 
 struct wk_reader {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The way to the host: the guest's libcuda.so.1. */
 #include <dlfcn.h>
+#include <pthread.h>
 
-#include "blas.h"
+#include "guest_math.h"
 
 #if defined(__x86_64__)
 /* As in the runtime library: loads on glibc 2.28, too. */
@@ -10,7 +11,7 @@ __asm__(".symver dlopen,dlopen@GLIBC_2.2.5");
 __asm__(".symver dlsym,dlsym@GLIBC_2.2.5");
 #endif
 
-static struct blas_channel channel;
+static struct math_channel channel;
 static bool found;
 
 static void find(void)
@@ -24,6 +25,8 @@ static void find(void)
 	*(void **)&channel.create = dlsym(library, "vgpumgr_math_create");
 	*(void **)&channel.destroy = dlsym(library, "vgpumgr_math_destroy");
 	*(void **)&channel.call = dlsym(library, "vgpumgr_math_call");
+	*(void **)&channel.make = dlsym(library, "vgpumgr_math_make");
+	*(void **)&channel.current = dlsym(library, "cuCtxGetCurrent");
 	*(void **)&channel.alive = dlsym(library, "vgpumgr_math_alive");
 	*(void **)&channel.unsupported = dlsym(library, "vgpumgr_call_unsupported");
 	*(void **)&channel.pointer_attribute = dlsym(library, "cuPointerGetAttribute");
@@ -34,7 +37,7 @@ static void find(void)
 	found = channel.open && channel.create && channel.destroy && channel.call && channel.alive;
 }
 
-const struct blas_channel *blas_channel(void)
+const struct math_channel *math_channel(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -42,38 +45,35 @@ const struct blas_channel *blas_channel(void)
 	return found ? &channel : NULL;
 }
 
-int blas_status(int result)
+void math_ask_runtime(void)
 {
-	switch (result) {
-	case 0:   /* CUDA_SUCCESS */
-		return BLAS_OK;
-	case 2:   /* CUDA_ERROR_OUT_OF_MEMORY */
-		return BLAS_ALLOC_FAILED;
-	case 801: /* CUDA_ERROR_NOT_SUPPORTED */
-		return BLAS_NOT_SUPPORTED;
-	case 400: /* CUDA_ERROR_INVALID_HANDLE */
-		return BLAS_INVALID_VALUE;
-	case 3: case 100: case 201: case 709: /* no driver, no device, no context any more */
-		return BLAS_NOT_INITIALIZED;
-	default:
-		return BLAS_EXECUTION_FAILED;
+	static const char *const names[] = { "libcudart.so.13", "libcudart.so.12" };
+	int (*nothing)(void *);
+
+	for (int i = 0; i < 2; i++) {
+		void *library = dlopen(names[i], RTLD_NOW | RTLD_NOLOAD);
+
+		if (!library)
+			continue;
+		*(void **)&nothing = dlsym(library, "cudaFree");
+		if (nothing)
+			nothing(NULL);
+		dlclose(library);
+		return;
 	}
 }
 
-int blas_unsupported(const char *name, atomic_flag *told)
+void math_refuse(const char *name, atomic_flag *told)
 {
-	const struct blas_channel *c = blas_channel();
+	const struct math_channel *c = math_channel();
 
 	if (c && c->unsupported)
 		c->unsupported(name, told);
-	return BLAS_NOT_SUPPORTED;
 }
 
-struct blas_handle *blas_handle(void *handle)
+uint64_t math_version(uint32_t library)
 {
-	struct blas_handle *h = handle;
+	struct math_library found;
 
-	if (!h || h->magic != BLAS_MAGIC || !blas_channel() || !blas_channel()->alive(h->id))
-		return NULL;
-	return h;
+	return math_channel() && !math_channel()->open(library, &found) ? found.version : 0;
 }
