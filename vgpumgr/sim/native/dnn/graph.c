@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A graph of operations becomes a program. */
+#include "graph.h"
+#include "operations.h"
+
+static bool is_compute_type(int type)
+{
+	return type == DN_FLOAT || type == DN_DOUBLE || type == DN_HALF || type == DN_BFLOAT16 || type == DN_INT32;
+}
+
+/* What an operation reads has one type, but for what another operation has just made, and double precision stays double. */
+static int check_types(const struct dn_operation *o, const struct dn_tensor *const operands[4])
+{
+	bool is_pointwise = o->kind == DN_D_POINTWISE_OP;
+	int read = -1;
+
+	if (!is_compute_type(o->compute) && !(is_pointwise && o->compute == DN_BOOLEAN))
+		return dn_fail(DN_BAD_DATA_TYPE, "no such type to compute in");
+	for (int i = 0; i < 4; i++) {
+		const struct dn_tensor *t = operands[i];
+
+		if (!t)
+			continue;
+		if (!dn_is_simulated(t->type))
+			return dn_fail(DN_BAD_DATA_TYPE, "a type of elements that is not simulated");
+		if (t->type == DN_DOUBLE && o->compute != DN_DOUBLE && !is_pointwise)
+			return dn_fail(DN_BAD_DATA_TYPE, "double precision is computed as such");
+		if (i == o->output || t->is_virtual || is_pointwise)
+			continue;
+		if (read >= 0 && read != t->type)
+			return dn_fail(DN_BAD_DATA_TYPE, "operands of two types");
+		read = t->type;
+	}
+	return DN_SUCCESS;
+}
+
+/* One address space has it, and vectors of channels are not simulated. */
+static int check_extent(const struct dn_content *operation, const struct dn_tensor *const operands[4])
+{
+	for (int i = 0; i < 4; i++)
+		if (operands[i] && (dn_bytes(operands[i]) < 0 || dn_elements(operands[i]) < 0))
+			return dn_fail(DN_BAD_SHAPE, "a tensor is larger than an address space");
+	for (int i = 0; i < 4; i++)
+		if (operands[i] && operands[i]->by_value && dn_elements(operands[i]) != 1)
+			return dn_fail(DN_BAD_SHAPE, "a value of the host is one element");
+	for (int i = 0; i < operation->n; i++) {
+		const struct dn_value *v = &operation->values[i];
+		const struct dn_content *t = v->is_set && v->type == DN_T_DESCRIPTOR ? *(struct dn_content **)v->data : NULL;
+
+		if (t && t->type == DN_D_TENSOR &&
+		    (dn_content_int(t, DN_A_TENSOR_VECTOR, 1) != 1 || dn_content_int(t, DN_A_TENSOR_REORDERING, 0)))
+			return dn_fail(DN_BAD_LAYOUT, "vectors of channels and reordered tensors are not simulated");
+	}
+	return DN_SUCCESS;
+}
+
+static int add(struct dn_program *p, const struct dn_content *operation)
+{
+	struct dn_operands operands;
+	struct dn_operation o;
+	int status = dn_operation_read(operation, &o, &operands);
+
+	if (status == DN_SUCCESS)
+		status = check_types(&o, operands.present);
+	if (status == DN_SUCCESS)
+		status = check_extent(operation, operands.present);
+	return status == DN_SUCCESS ? dn_program_add(p, &o, operands.present) : status;
+}
+
+int dn_graph_finalize(struct dn_content *c)
+{
+	int64_t n = dn_content_count(c, DN_A_GRAPH_OPS);
+	struct dn_program *p;
+	int status = DN_SUCCESS;
+
+	if (!n)
+		return dn_fail(DN_BAD_PARAM, "a graph without operations");
+	if (dn_content_int(c, DN_A_GRAPH_DYNAMIC, 0))
+		return dn_fail(DN_NOT_SUPPORTED, "graphs of dynamic shapes are not simulated");
+	p = dn_program_create((int)n);
+	if (!p || !dn_content_store_int(c, DN_A_GRAPH_ENGINES, DN_ENGINES) || !dn_content_default(c, DN_A_GRAPH_DYNAMIC, 0))
+		status = dn_fail(DN_NO_HOST_MEMORY, "no memory for a graph");
+	for (int64_t i = 0; i < n && status == DN_SUCCESS; i++)
+		status = add(p, dn_content_ref(c, DN_A_GRAPH_OPS, i));
+	if (status == DN_SUCCESS)
+		status = dn_program_complete(p);
+	if (status == DN_SUCCESS) {
+		c->program = p;
+		c->release_program = dn_program_destroy;
+	} else {
+		dn_program_destroy(p);
+	}
+	return status;
+}
