@@ -189,6 +189,11 @@ static int append(struct dnn_descriptor *d, const struct dnn_attribute *a, uint6
 	return DNN_OK;
 }
 
+static bool has_type(const struct dnn_attribute *a, int type)
+{
+	return type >= 0 && type < 64 && a->types >> type & 1;
+}
+
 static int set_attribute(struct dnn_descriptor *d, int number, int type, int64_t count, const void *elements)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
@@ -196,8 +201,12 @@ static int set_attribute(struct dnn_descriptor *d, int number, int type, int64_t
 
 	if (!a)
 		return dnn_unsupported("an attribute of cuDNN that is newer than this library, or is kept in texts or caches", &told);
-	if (a->descriptor != d->type || a->get || type < 0 || type >= 64 || !(a->types >> type & 1) || count < 0 ||
-	    count > a->count || (count && !elements))
+	if (a->descriptor != d->type || a->get)
+		return DNN_BAD_PARAM;
+	if (!has_type(a, type))
+		return DNN_ATTRIBUTE_TYPE;
+	/* a configuration without choices of knobs may say so */
+	if (count < (a->number != DNN_ENGINECFG_KNOB_CHOICES) || count > a->count || (count && !elements))
 		return DNN_BAD_PARAM;
 	return append(d, a, (uint64_t)type, (uint64_t)count, elements);
 }
@@ -235,29 +244,32 @@ int cudnnBackendFinalize(void *descriptor)
 
 /* ---- what it has */
 
-static int64_t least(int64_t a, int64_t b)
+/* How many go to the program: all that there are where it has no place for any, and only wants to know. */
+static int64_t count_given(int64_t count, int64_t wanted, const void *elements, int64_t *given)
 {
-	return a < b ? a : b;
+	int64_t n = count < wanted ? count : wanted;
+
+	if (given)
+		*given = elements ? n : count;
+	return elements ? n : 0;
 }
 
 /* Descriptors of the program's become those nodes. */
-static int give_nodes(const struct dnn_attribute *a, struct dnn_node *const *nodes, int64_t count, int64_t wanted, int64_t *given,
-		      void *elements)
+static int give_nodes(struct dnn_node *const *nodes, int64_t count, int64_t wanted, int64_t *given, void *elements)
 {
 	void **descriptors = elements;
+	int64_t n = count_given(count, wanted, elements, given);
 
-	if (given)
-		*given = count;
-	for (int64_t i = 0; i < least(count, wanted); i++) {
-		struct dnn_descriptor *d = dnn_descriptor(descriptors ? descriptors[i] : NULL);
+	for (int64_t i = 0; i < n; i++) {
+		struct dnn_descriptor *d = dnn_descriptor(descriptors[i]);
 
-		if (!d || d->type != nodes[i]->type || !dnn_refers_to(a, d->type))
+		if (!d || d->type != nodes[i]->type)
 			return DNN_BAD_PARAM;
-		drop_attributes(d);
-		drop_node(d);
 		dnn_lock();
 		dnn_node_hold(nodes[i]);
 		dnn_unlock();
+		drop_attributes(d);
+		drop_node(d);
 		d->node = nodes[i];
 	}
 	return DNN_OK;
@@ -265,17 +277,15 @@ static int give_nodes(const struct dnn_attribute *a, struct dnn_node *const *nod
 
 static int give_elements(const uint8_t *values, uint64_t type, int64_t count, int64_t wanted, int64_t *given, void *elements)
 {
-	if (given)
-		*given = count;
-	if (wanted > 0 && !elements)
-		return DNN_NULL_POINTER;
-	if (wanted > 0)
-		memcpy(elements, values, (size_t)least(count, wanted) * dnn_element_bytes(type));
+	int64_t n = count_given(count, wanted, elements, given);
+
+	if (n)
+		memcpy(elements, values, (size_t)n * dnn_element_bytes(type));
 	return DNN_OK;
 }
 
 /* As it was set. */
-static int get_set(const struct dnn_attribute *a, const uint8_t *at, uint64_t type, int64_t wanted, int64_t *given, void *elements)
+static int get_set(const uint8_t *at, uint64_t type, int64_t wanted, int64_t *given, void *elements)
 {
 	uint64_t head;
 	int64_t count;
@@ -285,7 +295,7 @@ static int get_set(const struct dnn_attribute *a, const uint8_t *at, uint64_t ty
 	if (dnn_head_type(head) != type)
 		return DNN_BAD_PARAM;
 	if (type == DNN_TYPE_BACKEND_DESCRIPTOR)
-		return give_nodes(a, (struct dnn_node *const *)(const void *)(at + sizeof(head)), count, wanted, given, elements);
+		return give_nodes((struct dnn_node *const *)(const void *)(at + sizeof(head)), count, wanted, given, elements);
 	if (type == DNN_TYPE_HANDLE) {
 		void *context, *h;
 
@@ -310,13 +320,10 @@ static int get_from_library(struct dnn_node *node, const struct dnn_attribute *a
 	}
 	if (type == DNN_TYPE_BACKEND_DESCRIPTOR && a->get) {
 		status = dnn_find_nodes(node, a, &found);
-		return status == DNN_OK ? give_nodes(a, found->nodes, (int64_t)found->count, wanted, given, elements) : status;
+		return status == DNN_OK ? give_nodes(found->nodes, (int64_t)found->count, wanted, given, elements) : status;
 	}
-	if (type == DNN_TYPE_BACKEND_DESCRIPTOR || type == DNN_TYPE_HANDLE) { /* none was set */
-		if (given)
-			*given = 0;
-		return DNN_OK;
-	}
+	if (type == DNN_TYPE_BACKEND_DESCRIPTOR || type == DNN_TYPE_HANDLE) /* none was set */
+		return DNN_NOT_SUPPORTED;
 	status = dnn_ask(node, a, type, &answer);
 	return status == DNN_OK ? give_elements(answer->values, type, (int64_t)answer->count, wanted, given, elements) : status;
 }
@@ -337,9 +344,11 @@ int cudnnBackendGetAttribute(void *descriptor, int number, int type, int64_t wan
 		return DNN_NOT_INITIALIZED;
 	if (!a)
 		return dnn_unsupported("an attribute of cuDNN that is newer than this library, or is kept in texts or caches", &told);
-	if (a->descriptor != d->type || type < 0 || type >= 64 || !(a->types >> type & 1))
+	if (a->descriptor != d->type)
 		return DNN_BAD_PARAM;
+	if (!has_type(a, type))
+		return DNN_ATTRIBUTE_TYPE;
 	at = dnn_attribute_at(d->node->bytes, d->node->length, a->number);
-	return at ? get_set(a, at, (uint64_t)type, wanted, given, elements) :
+	return at ? get_set(at, (uint64_t)type, wanted, given, elements) :
 		    get_from_library(d->node, a, (uint64_t)type, wanted, given, elements);
 }

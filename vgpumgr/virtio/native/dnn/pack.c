@@ -62,12 +62,12 @@ int dnn_pack_get(const struct dnn_descriptor *d, int number, int type, int64_t w
 		return DNN_NOT_INITIALIZED;
 	if (!from || type != (number == UNIQUE_IDS ? (int)DNN_TYPE_INT64 : (int)TYPE_POINTER))
 		return DNN_BAD_PARAM;
+	if (elements && wanted < count)
+		count = wanted;
 	if (given)
 		*given = count;
-	if (wanted > 0 && !elements)
-		return DNN_NULL_POINTER;
-	if (wanted > 0 && count)
-		memcpy(elements, from, (size_t)(count < wanted ? count : wanted) * 8);
+	if (elements && count > 0)
+		memcpy(elements, from, (size_t)count * 8);
 	return DNN_OK;
 }
 
