@@ -256,6 +256,7 @@ SHIMS = (
     "libcublas.so.13",
     "libcublasLt.so.12",
     "libcublasLt.so.13",
+    "libcudnn.so.9",
     "libnvidia-ml.so.1",
 )
 LIBRARY_DIRECTORY = "usr/lib/vgpumgr"
