@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated cuDNN's batch normalisation: ``python -m tests.sim.dnn_norm CASE``, each in a process."""
+"""The simulated cuDNN's batch normalisation: ``python -m tests.sim.dnn_norm CASE ...``."""
 
 from __future__ import annotations
 
@@ -285,4 +285,5 @@ def refused(dnn: Dnn) -> None:
 CASES = {case.__name__: case for case in (modes, types, plain, refused)}
 
 if __name__ == "__main__":
-    CASES[sys.argv[1]](Dnn())
+    for name in sys.argv[1:]:
+        CASES[name](Dnn())
