@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the simulated cuDNN's graphs compute: ``python -m tests.sim.dnn_backend CASE``, each in a process."""
+"""What the simulated cuDNN's graphs compute: ``python -m tests.sim.dnn_backend CASE ...``."""
 
 from __future__ import annotations
 
@@ -87,4 +87,5 @@ def types(dnn: Dnn) -> None:
 CASES = {case.__name__: case for case in (layouts, types)}
 
 if __name__ == "__main__":
-    CASES[sys.argv[1]](Dnn())
+    for name in sys.argv[1:]:
+        CASES[name](Dnn())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated cuDNN through ctypes: descriptors of the backend interface, tensors in any layout, and convolutions in numpy.
+"""The simulated cuDNN through ctypes: graphs, tensors in any layout, and convolutions in numpy.
 
 Programs that import it run in a process of their own, with a simulated machine in their environment.
 """
@@ -55,9 +55,7 @@ def spread(shape: Sequence[int], last: bool = False, room: int = 0) -> list[int]
 class Values:
     """A tensor in memory: its elements at their strides, and fillers between them that must not change."""
 
-    def __init__(
-        self, values: Any, type_: int = FLOAT, last: bool = False, room: int = 0
-    ) -> None:
+    def __init__(self, values: Any, type_: int = FLOAT, last: bool = False, room: int = 0) -> None:
         values = np.asarray(values, "f8")
         self.type, self.shape = type_, values.shape
         self.strides = spread(self.shape, last, room)
@@ -260,7 +258,7 @@ class Dnn(Gpu):
         )
 
     def pointwise(self, mode: int, **operands: Any) -> c_void_p:
-        """A pointwise operation; operands are x, b, y, dx, dy and t; settings by their attribute's number in `settings`."""
+        """A pointwise operation; operands are x, b, y, dx, dy, t; `settings` are by attribute."""
         names = {"x": 751, "b": 752, "y": 753, "dx": 756, "dy": 757, "t": 758}
         settings = operands.pop("settings", {})
         scales = operands.pop("scales", ())
@@ -305,7 +303,11 @@ class Shape:
         """For each tap: its index in the filter, and the view of a padded image that outputs have of it."""
         out = self.y[2:]
         for tap in itertools.product(*map(range, self.w[2:])):
-            at = tap if self.cross else tuple(t - 1 - i for t, i in zip(self.w[2:], tap, strict=True))
+            at = (
+                tap
+                if self.cross
+                else tuple(t - 1 - i for t, i in zip(self.w[2:], tap, strict=True))
+            )
             slices = [
                 slice(i * d, i * d + (n - 1) * s + 1, s)
                 for i, d, n, s in zip(tap, self.dilation, out, self.stride, strict=True)
@@ -317,7 +319,9 @@ class Shape:
 
     def _grouped(self, x: np.ndarray, axis: int) -> np.ndarray:
         shape = list(x.shape)
-        return x.reshape([*shape[:axis], self.groups, shape[axis] // self.groups, *shape[axis + 1 :]])
+        return x.reshape(
+            [*shape[:axis], self.groups, shape[axis] // self.groups, *shape[axis + 1 :]]
+        )
 
     def forward(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
         """y"""

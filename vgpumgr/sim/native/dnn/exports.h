@@ -29,4 +29,72 @@ DN_EXPORT int cudnnBackendGetAttribute(void *descriptor, int id, int type, int64
 DN_EXPORT int cudnnBackendExecute(void *handle, void *plan, void *pack);
 DN_EXPORT int cudnnGetExecutionPlanWorkspaceSize(void *handle, void *plan, void *pack, size_t *bytes);
 
+DN_EXPORT int cudnnCreateTensorDescriptor(void **descriptor);
+DN_EXPORT int cudnnDestroyTensorDescriptor(void *descriptor);
+DN_EXPORT int cudnnSetTensor4dDescriptor(void *descriptor, int format, int type, int n, int c, int h, int w);
+DN_EXPORT int cudnnSetTensor4dDescriptorEx(void *descriptor, int type, int n, int c, int h, int w, int ns, int
+		cs, int hs, int ws);
+DN_EXPORT int cudnnSetTensorNdDescriptor(void *descriptor, int type, int nd, const int *dims, const int
+		*strides);
+DN_EXPORT int cudnnSetTensorNdDescriptorEx(void *descriptor, int format, int type, int nd, const int *dims);
+DN_EXPORT int cudnnGetTensor4dDescriptor(const void *descriptor, int *type, int *n, int *c, int *h, int *w, int
+		*ns, int *cs, int *hs, int *ws);
+DN_EXPORT int cudnnGetTensorNdDescriptor(const void *descriptor, int wanted, int *type, int *nd, int *dims, int
+		*strides);
+DN_EXPORT int cudnnGetTensorSizeInBytes(const void *descriptor, size_t *bytes);
+DN_EXPORT int cudnnCreateFilterDescriptor(void **descriptor);
+DN_EXPORT int cudnnDestroyFilterDescriptor(void *descriptor);
+DN_EXPORT int cudnnSetFilterNdDescriptor(void *descriptor, int type, int format, int nd, const int *dims);
+DN_EXPORT int cudnnSetFilter4dDescriptor(void *descriptor, int type, int format, int k, int c, int h, int w);
+DN_EXPORT int cudnnGetFilterNdDescriptor(const void *descriptor, int wanted, int *type, int *format, int *nd,
+		int *dims);
+DN_EXPORT int cudnnGetFilter4dDescriptor(const void *descriptor, int *type, int *format, int *k, int *c, int *h,
+		int *w);
+DN_EXPORT int cudnnGetFilterSizeInBytes(const void *descriptor, size_t *bytes);
+DN_EXPORT int cudnnCreateActivationDescriptor(void **descriptor);
+DN_EXPORT int cudnnDestroyActivationDescriptor(void *descriptor);
+DN_EXPORT int cudnnSetActivationDescriptor(void *descriptor, int mode, int nan, double coefficient);
+DN_EXPORT int cudnnGetActivationDescriptor(const void *descriptor, int *mode, int *nan, double *coefficient);
+DN_EXPORT int cudnnSetActivationDescriptorSwishBeta(void *descriptor, double beta);
+DN_EXPORT int cudnnGetActivationDescriptorSwishBeta(void *descriptor, double *beta);
+DN_EXPORT int cudnnCreateConvolutionDescriptor(void **descriptor);
+DN_EXPORT int cudnnDestroyConvolutionDescriptor(void *descriptor);
+DN_EXPORT int cudnnSetConvolutionNdDescriptor(void *descriptor, int nd, const int *pads, const int *strides,
+		const int *dilations, int mode, int compute);
+DN_EXPORT int cudnnSetConvolution2dDescriptor(void *descriptor, int pad_h, int pad_w, int u, int v, int
+		dilation_h, int dilation_w, int mode, int compute);
+DN_EXPORT int cudnnSetConvolutionGroupCount(void *descriptor, int groups);
+DN_EXPORT int cudnnSetConvolutionMathType(void *descriptor, int math);
+DN_EXPORT int cudnnDeriveBNTensorDescriptor(void *derived, const void *x, int mode);
+DN_EXPORT int cudnnBatchNormalizationForwardInference(void *handle, int mode, const void *alpha, const void
+		*beta, const void *x_desc, const void *x, const void *y_desc, void *y, const void *parameters, const void
+		*scale, const void *bias, const void *mean, const void *variance, double epsilon);
+DN_EXPORT int cudnnBatchNormalizationForwardTrainingEx(void *handle, int mode, int ops, const void *alpha, const
+		void *beta, const void *x_desc, const void *x, const void *z_desc, const void *z, const void *y_desc, void *y,
+		const void *parameters, const void *scale, const void *bias, double factor, void *running_mean, void
+		*running_variance, double epsilon, void *saved_mean, void *saved_deviation, void *activation, void *workspace,
+		size_t workspace_bytes, void *reserve, size_t reserve_bytes);
+DN_EXPORT int cudnnBatchNormalizationBackwardEx(void *handle, int mode, int ops, const void *alpha, const void
+		*beta, const void *parameter_alpha, const void *parameter_beta, const void *x_desc, const void *x, const void
+		*y_desc, const void *y, const void *dy_desc, const void *dy, const void *dz_desc, void *dz, const void *dx_desc,
+		void *dx, const void *parameters, const void *scale, const void *bias, void *d_scale, void *d_bias, double
+		epsilon, const void *saved_mean, const void *saved_deviation, void *activation, void *workspace, size_t
+		workspace_bytes, void *reserve, size_t reserve_bytes);
+DN_EXPORT int cudnnBatchNormalizationForwardTraining(void *handle, int mode, const void *alpha, const void
+		*beta, const void *x_desc, const void *x, const void *y_desc, void *y, const void *parameters, const void
+		*scale, const void *bias, double factor, void *running_mean, void *running_variance, double epsilon, void
+		*saved_mean, void *saved_deviation);
+DN_EXPORT int cudnnBatchNormalizationBackward(void *handle, int mode, const void *alpha, const void *beta, const
+		void *parameter_alpha, const void *parameter_beta, const void *x_desc, const void *x, const void *dy_desc, const
+		void *dy, const void *dx_desc, void *dx, const void *parameters, const void *scale, void *d_scale, void *d_bias,
+		double epsilon, const void *saved_mean, const void *saved_deviation);
+DN_EXPORT int cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(void *handle, int mode, int ops, const
+		void *x_desc, const void *z_desc, const void *y_desc, const void *parameters, const void *activation, size_t
+		*bytes);
+DN_EXPORT int cudnnGetBatchNormalizationBackwardExWorkspaceSize(void *handle, int mode, int ops, const void
+		*x_desc, const void *y_desc, const void *dy_desc, const void *dz_desc, const void *dx_desc, const void
+		*parameters, const void *activation, size_t *bytes);
+DN_EXPORT int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void *handle, int mode, int ops, const void
+		*activation, const void *x_desc, size_t *bytes);
+
 #endif

@@ -59,7 +59,7 @@ int cudnnCreate(void **handle)
 
 int cudnnDestroy(void *handle)
 {
-	return dn_object_destroy(handle, DN_HANDLE) ? DN_SUCCESS : dn_fail(DN_BAD_PARAM, "no handle");
+	return !handle || dn_object_destroy(handle, DN_HANDLE) ? DN_SUCCESS : dn_fail(DN_BAD_PARAM, "no handle");
 }
 
 int cudnnSetStream(void *handle, void *stream)
