@@ -28,11 +28,14 @@ def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         yield made
 
 
-def test_convolutions_in_three_directions(rig: Rig) -> None:
-    code = """
-for name in ("padded", "strides", "groups", "three"):
-    for kind in (FORWARD, BACKWARD_DATA, BACKWARD_FILTER):
-        for type_, last in ((FLOAT, False), (HALF, True)):
-            convolve(dnn, SHAPES[name], kind, type_, last, 0, 0.5)
-"""
+@pytest.mark.parametrize(
+    "case",
+    [
+        "dnn_norm.modes", "dnn_norm.types", "dnn_norm.plain", "dnn_norm.refused",
+    ],
+)  # fmt: skip
+def test_what_the_library_computes_in_a_guest(rig: Rig, case: str) -> None:
+    """The host's own tests of its library, run where the guest's stands in its place."""
+    module, _, name = case.partition(".")
+    code = f"from tests.sim import {module}\n{module}.{name}(dnn)\n"
     assert run_python(rig, BEGIN + code) == ""

@@ -43,10 +43,10 @@ enum { DNN_TREE = 256, DNN_TREE_ATTRIBUTES = 32, DNN_DIMENSIONS = 8, DNN_VALUES 
 
 /* cudnnStatus_t */
 enum { DNN_OK = 0, DNN_NOT_INITIALIZED = 1001, DNN_BAD_PARAM = 2000, DNN_NULL_POINTER = 2002, DNN_NOT_FINALIZED = 2004,
-       DNN_ATTRIBUTE_TYPE = 2010, DNN_NOT_SUPPORTED = 3000, DNN_INTERNAL_ERROR = 4000, DNN_ALLOC_FAILED = 4003, DNN_EXECUTION_FAILED = 5000 };
+       DNN_ATTRIBUTE_TYPE = 2010, DNN_DESCRIPTOR_TYPE = 2012, DNN_NOT_SUPPORTED = 3000, DNN_INTERNAL_ERROR = 4000, DNN_ALLOC_FAILED = 4003, DNN_EXECUTION_FAILED = 5000 };
 
-/* cudnnDataType_t, of those that a scalar may have */
-enum { DNN_FLOAT = 0, DNN_DOUBLE = 1 };
+/* cudnnDataType_t: those that a scalar may have, and the last */
+enum { DNN_FLOAT = 0, DNN_DOUBLE = 1, DNN_LAST_DATA_TYPE = 21 };
 
 struct dnn_attribute {
 	uint16_t number, count;   /* count: of elements, at most */

@@ -227,8 +227,8 @@ static struct dnn_node *make_configuration(const struct dnn_node *heuristics, st
 	}
 	if (engine && count == wanted) {
 		add_attribute(&m, DNN_ENGINECFG_ENGINE, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine);
-		if (count)
-			add_attribute(&m, DNN_ENGINECFG_KNOB_CHOICES, DNN_TYPE_BACKEND_DESCRIPTOR, count, choices);
+		/* none is something that it has, too */
+		add_attribute(&m, DNN_ENGINECFG_KNOB_CHOICES, DNN_TYPE_BACKEND_DESCRIPTOR, count, choices);
 		made = end_making(&m, DNN_ENGINECFG);
 	}
 	dnn_lock(); /* what was made refers to them */

@@ -184,7 +184,7 @@ int dnn_call(void *handle, const struct dnn_function *f, const uint64_t *words)
 	int status;
 
 	if (!h)
-		return DNN_NOT_INITIALIZED;
+		return DNN_BAD_PARAM;
 	pthread_mutex_lock(&h->lock);
 	status = call(h, f, words);
 	pthread_mutex_unlock(&h->lock);

@@ -2,6 +2,8 @@
 /* Descriptors of convolutions, of the classic interface. */
 #include "dnn.h"
 
+/* Spatial dimensions at most; the last of cudnnMathType_t, and of cudnnReorderType_t. */
+enum { SPATIAL = DNN_DIMENSIONS - 2, LAST_MATHEMATICS = 3, LAST_REORDERING = 1 };
 /* Words of a descriptor. */
 enum { MODE, TYPE, MATHEMATICS, GROUPS, REORDERING, DIMENSIONS, ARRAYS };
 
@@ -18,8 +20,10 @@ int cudnnSetConvolutionNdDescriptor(void *opaque, int count, const int *pads, co
 	struct dnn_object *o = convolution(opaque);
 	const int *const arrays[] = { pads, strides, dilations };
 
-	if (!o || count < 1 || count > DNN_DIMENSIONS || !pads || !strides || !dilations)
+	if (!o || count < 1 || !pads || !strides || !dilations || mode < 0 || mode > 1 || type < 0 || type > DNN_LAST_DATA_TYPE)
 		return DNN_BAD_PARAM;
+	if (count > SPATIAL)
+		return DNN_NOT_SUPPORTED;
 	for (int i = 0; i < count; i++)
 		if (pads[i] < 0 || strides[i] <= 0 || dilations[i] <= 0)
 			return DNN_BAD_PARAM;
@@ -79,11 +83,11 @@ int cudnnGetConvolution2dDescriptor(void *opaque, int *ph, int *pw, int *u, int 
 	return DNN_OK;
 }
 
-static int set_number(void *opaque, int place, int value, int least)
+static int set_number(void *opaque, int place, int value, int least, int most)
 {
 	struct dnn_object *o = convolution(opaque);
 
-	if (!o || value < least)
+	if (!o || value < least || value > most)
 		return DNN_BAD_PARAM;
 	o->words[place] = (uint64_t)value;
 	return DNN_OK;
@@ -99,11 +103,11 @@ static int get_number(void *opaque, int place, int *value)
 	return DNN_OK;
 }
 
-#define NUMBER(name, place, least)                                 \
+#define NUMBER(name, place, least, most)                             \
 	DNN_API int cudnnSetConvolution##name(void *opaque, int value);  \
 	int cudnnSetConvolution##name(void *opaque, int value)           \
 	{                                                          \
-		return set_number(opaque, place, value, least);    \
+		return set_number(opaque, place, value, least, most);\
 	}                                                          \
 	DNN_API int cudnnGetConvolution##name(void *opaque, int *value); \
 	int cudnnGetConvolution##name(void *opaque, int *value)          \
@@ -111,9 +115,9 @@ static int get_number(void *opaque, int place, int *value)
 		return get_number(opaque, place, value);           \
 	}
 
-NUMBER(MathType, MATHEMATICS, 0)
-NUMBER(GroupCount, GROUPS, 1)
-NUMBER(ReorderType, REORDERING, 0)
+NUMBER(MathType, MATHEMATICS, 0, LAST_MATHEMATICS)
+NUMBER(GroupCount, GROUPS, 1, INT32_MAX)
+NUMBER(ReorderType, REORDERING, 0, LAST_REORDERING)
 
 /* As documented: 1 + (input + 2 * padding - ((filter - 1) * dilation + 1)) / stride. */
 DNN_API int cudnnGetConvolutionNdForwardOutputDim(void *opaque, void *input, void *filter, int count, int *sizes);

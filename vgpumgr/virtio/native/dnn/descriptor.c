@@ -8,7 +8,13 @@ struct dnn_descriptor *dnn_descriptor(void *opaque)
 {
 	struct dnn_descriptor *d = opaque;
 
-	return d && d->magic == DNN_DESCRIPTOR_MAGIC ? d : NULL;
+	return dnn_is_live(d) && d->magic == DNN_DESCRIPTOR_MAGIC ? d : NULL;
+}
+
+/* What a call is told of a pointer that is no descriptor. */
+static int none(const void *descriptor)
+{
+	return descriptor ? DNN_BAD_PARAM : DNN_NULL_POINTER;
 }
 
 DNN_API int cudnnBackendCreateDescriptor(int type, void **descriptor);
@@ -20,11 +26,15 @@ int cudnnBackendCreateDescriptor(int type, void **descriptor)
 	if (!descriptor)
 		return DNN_NULL_POINTER;
 	*descriptor = NULL;
-	if (type < 0 || (type != DNN_PACK && !dnn_is_descriptor((uint64_t)type)))
+	if (type < 0 || type > DNN_LAST)
+		return DNN_ALLOC_FAILED; /* NVIDIA's library answers this */
+	if ((type != DNN_PACK && !dnn_is_descriptor((uint64_t)type)))
 		return dnn_unsupported("a descriptor of cuDNN that is newer than this library, or is kept in texts or caches", &told);
 	d = calloc(1, sizeof(*d));
-	if (!d)
+	if (!d || !dnn_live_add(d)) {
+		free(d);
 		return DNN_ALLOC_FAILED;
+	}
 	d->magic = DNN_DESCRIPTOR_MAGIC;
 	d->type = (uint32_t)type;
 	*descriptor = d;
@@ -83,7 +93,8 @@ int cudnnBackendDestroyDescriptor(void *descriptor)
 	struct dnn_descriptor *d = dnn_descriptor(descriptor);
 
 	if (!d)
-		return descriptor ? DNN_BAD_PARAM : DNN_OK;
+		return none(descriptor);
+	dnn_live_remove(d);
 	drop_attributes(d);
 	drop_node(d);
 	dnn_pack_clear(d);
@@ -99,7 +110,7 @@ int cudnnBackendInitialize(void *descriptor)
 	struct dnn_descriptor *d = dnn_descriptor(descriptor);
 
 	if (!d)
-		return DNN_BAD_PARAM;
+		return none(descriptor);
 	drop_attributes(d);
 	drop_node(d);
 	dnn_pack_clear(d);
@@ -136,13 +147,13 @@ static int convert(const struct dnn_attribute *a, uint64_t type, uint64_t count,
 		memcpy(&element, (const char *)elements + i * sizeof(element), sizeof(element));
 		if (type == DNN_TYPE_HANDLE) {
 			if (!dnn_handle(element))
-				return DNN_BAD_PARAM;
+				return none(element);
 			memcpy(to, &((struct dnn_handle *)element)->context, sizeof(void *));
 			continue;
 		}
 		other = dnn_descriptor(element);
 		if (!other || !dnn_refers_to(a, other->type))
-			return DNN_BAD_PARAM;
+			return other ? DNN_BAD_PARAM : none(element);
 		if (!other->node)
 			return DNN_NOT_FINALIZED;
 		memcpy(to + i * sizeof(void *), &other->node, sizeof(void *));
@@ -217,7 +228,7 @@ int cudnnBackendSetAttribute(void *descriptor, int number, int type, int64_t cou
 	struct dnn_descriptor *d = dnn_descriptor(descriptor);
 
 	if (!d || d->node || d->finalised)
-		return DNN_BAD_PARAM;
+		return d ? DNN_BAD_PARAM : none(descriptor);
 	return d->type == DNN_PACK ? dnn_pack_set(d, number, type, count, elements) : set_attribute(d, number, type, count, elements);
 }
 
@@ -228,7 +239,7 @@ int cudnnBackendFinalize(void *descriptor)
 	int status;
 
 	if (!d || d->node || d->finalised)
-		return DNN_BAD_PARAM;
+		return d ? DNN_BAD_PARAM : none(descriptor);
 	if (d->type == DNN_PACK)
 		return dnn_pack_finalise(d);
 	d->node = dnn_intern(d->type, d->attributes, d->bytes, d->length);
@@ -337,7 +348,7 @@ int cudnnBackendGetAttribute(void *descriptor, int number, int type, int64_t wan
 	const uint8_t *at;
 
 	if (!d || wanted < 0)
-		return DNN_BAD_PARAM;
+		return d ? DNN_BAD_PARAM : none(descriptor);
 	if (d->type == DNN_PACK)
 		return dnn_pack_get(d, number, type, wanted, given, elements);
 	if (!d->node)

@@ -5,8 +5,8 @@
 
 #include "dnn.h"
 
-/* CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR: never a node, as it is new for each execution. */
-enum { DNN_PACK = 16 };
+/* CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR: never a node, as it is new for each execution; and the last type of all. */
+enum { DNN_PACK = 16, DNN_LAST = 50 };
 
 /* A cudnnBackendDescriptor_t. */
 struct dnn_descriptor {

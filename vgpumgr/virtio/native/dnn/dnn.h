@@ -33,10 +33,17 @@ struct dnn_handle {
 struct dnn_handle *dnn_handle(void *handle);
 /* The handle for questions about a device: of that context, or if that is NULL of the current one, or any. NULL: there is none. */
 struct dnn_handle *dnn_any_handle(const void *context);
+/* What this thread's last failure was about. */
+const char *dnn_last_name(void);
 /* What a driver's error is to a caller of the library. */
 int dnn_status(int result);
-/* DNN_NOT_SUPPORTED; says the name the first time. */
+/* DNN_NOT_SUPPORTED; says the name the first time, and keeps it for cudnnGetLastErrorString. */
 int dnn_unsupported(const char *name, atomic_flag *told);
+
+/* ---- live.c: which pointers are handles and descriptors. false: no memory */
+bool dnn_live_add(const void *object);
+void dnn_live_remove(const void *object);
+bool dnn_is_live(const void *object);
 
 /* ---- node.c */
 /* Something that the library has of a node. */

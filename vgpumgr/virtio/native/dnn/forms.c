@@ -7,13 +7,13 @@
 #define MAGIC 0x7667646e6e000003
 
 /* cudnnTensorFormat_t */
-enum { NCHW = 0, NHWC = 1 };
+enum { NCHW = 0, NHWC = 1, VECTORS = 2 };
 
 struct dnn_object *dnn_object(void *opaque, enum dnn_kind kind)
 {
 	struct dnn_object *o = opaque;
 
-	return o && o->magic == MAGIC && o->kind == (uint32_t)kind ? o : NULL;
+	return dnn_is_live(o) && o->magic == MAGIC && o->kind == (uint32_t)kind ? o : NULL;
 }
 
 static int create(void **opaque, enum dnn_kind kind)
@@ -21,10 +21,12 @@ static int create(void **opaque, enum dnn_kind kind)
 	struct dnn_object *o;
 
 	if (!opaque)
-		return DNN_NULL_POINTER;
+		return DNN_BAD_PARAM;
 	o = calloc(1, sizeof(*o));
-	if (!o)
+	if (!o || !dnn_live_add(o)) {
+		free(o);
 		return DNN_ALLOC_FAILED;
+	}
 	o->magic = MAGIC;
 	o->kind = kind;
 	*opaque = o;
@@ -37,6 +39,7 @@ static int destroy(void *opaque, enum dnn_kind kind)
 
 	if (!o)
 		return opaque ? DNN_BAD_PARAM : DNN_OK;
+	dnn_live_remove(o);
 	o->magic = 0;
 	free(o);
 	return DNN_OK;
@@ -104,17 +107,40 @@ static void end_setting(struct dnn_object *o)
 	o->count = (uint32_t)dnn_form_words(o->kind, o->words);
 }
 
+static bool is_data_type(int type)
+{
+	return type >= 0 && type <= DNN_LAST_DATA_TYPE;
+}
+
 /* ---- tensors */
+
+/* Places of elements are counted in 31 bits. */
+static bool is_small(int count, const int *sizes, const int *strides)
+{
+	long long last = 0, elements = 1;
+
+	for (int i = 0; i < count; i++) {
+		last += (long long)(sizes[i] - 1) * strides[i];
+		elements *= sizes[i];
+		if (last >= INT32_MAX || elements >= INT32_MAX)
+			return false;
+	}
+	return true;
+}
 
 static int set_tensor(void *opaque, int type, int count, const int *sizes, const int *strides)
 {
 	struct dnn_object *o = dnn_object(opaque, DNN_TENSOR_ARGUMENT);
 
-	if (!o || count < 1 || count > DNN_DIMENSIONS || !sizes || !strides)
+	if (!o || count < 2 || !is_data_type(type) || !sizes || !strides)
 		return DNN_BAD_PARAM;
+	if (count > DNN_DIMENSIONS)
+		return DNN_NOT_SUPPORTED;
 	for (int i = 0; i < count; i++)
-		if (sizes[i] <= 0 || strides[i] < 0)
+		if (sizes[i] <= 0 || strides[i] <= 0)
 			return DNN_BAD_PARAM;
+	if (!is_small(count, sizes, strides))
+		return DNN_NOT_SUPPORTED;
 	o->words[0] = (uint64_t)type;
 	o->words[1] = (uint64_t)count;
 	put_array(o, 0, sizes, count);
@@ -154,7 +180,7 @@ int cudnnSetTensorNdDescriptorEx(void *opaque, int format, int type, int count, 
 	static atomic_flag told = ATOMIC_FLAG_INIT;
 	int strides[DNN_DIMENSIONS];
 
-	if (format != NCHW && format != NHWC)
+	if (format == VECTORS && dnn_object(opaque, DNN_TENSOR_ARGUMENT))
 		return dnn_unsupported("a tensor of cuDNN whose elements are vectors", &told);
 	if (!sizes || count < 2 || count > DNN_DIMENSIONS || !find_strides(format, count, sizes, strides))
 		return DNN_BAD_PARAM;
@@ -247,8 +273,13 @@ int cudnnSetFilterNdDescriptor(void *opaque, int type, int format, int count, co
 {
 	struct dnn_object *o = dnn_object(opaque, DNN_FILTER_ARGUMENT);
 
-	if (!o || count < 1 || count > DNN_DIMENSIONS || !sizes)
+	if (!o || count < 3 || !is_data_type(type) || format < NCHW || format > VECTORS || !sizes)
 		return DNN_BAD_PARAM;
+	if (count > DNN_DIMENSIONS)
+		return DNN_NOT_SUPPORTED;
+	for (int i = 0; i < count; i++)
+		if (sizes[i] <= 0)
+			return DNN_BAD_PARAM;
 	o->words[0] = (uint64_t)type;
 	o->words[1] = (uint64_t)format;
 	o->words[2] = (uint64_t)count;
@@ -349,6 +380,8 @@ int cudnnGetPooling2dDescriptor(void *opaque, int *mode, int *nans, int *wh, int
 
 /* ---- those without arrays */
 
+enum { LAST_ACTIVATION = 6 };
+
 static int set_words(void *opaque, enum dnn_kind kind, const uint64_t *words)
 {
 	struct dnn_object *o = dnn_object(opaque, kind);
@@ -374,6 +407,8 @@ static int get_numbers(void *opaque, enum dnn_kind kind, int *const *to)
 DNN_API int cudnnSetActivationDescriptor(void *opaque, int mode, int nans, double coefficient);
 int cudnnSetActivationDescriptor(void *opaque, int mode, int nans, double coefficient)
 {
+	if (mode < 0 || mode > LAST_ACTIVATION || nans < 0 || nans > 1)
+		return DNN_BAD_PARAM;
 	return set_words(opaque, DNN_ACTIVATION_ARGUMENT,
 			 (const uint64_t[]){ (uint64_t)mode, (uint64_t)nans, dnn_bits(coefficient), 0 });
 }

@@ -6,6 +6,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct dnn_handle *handles;
+static _Thread_local const char *last_name; /* a literal, or NULL */
 
 int dnn_status(int result)
 {
@@ -27,15 +28,21 @@ int dnn_status(int result)
 
 int dnn_unsupported(const char *name, atomic_flag *told)
 {
+	last_name = name;
 	math_refuse(name, told);
 	return DNN_NOT_SUPPORTED;
+}
+
+const char *dnn_last_name(void)
+{
+	return last_name;
 }
 
 struct dnn_handle *dnn_handle(void *handle)
 {
 	struct dnn_handle *h = handle;
 
-	if (!h || h->magic != DNN_HANDLE_MAGIC || !math_channel() || !math_channel()->alive(h->id))
+	if (!dnn_is_live(h) || h->magic != DNN_HANDLE_MAGIC || !math_channel() || !math_channel()->alive(h->id))
 		return NULL;
 	return h;
 }
@@ -82,7 +89,7 @@ int cudnnCreate(void **handle)
 	int status;
 
 	if (!handle)
-		return DNN_NULL_POINTER;
+		return DNN_BAD_PARAM;
 	*handle = NULL;
 	if (!math_channel())
 		return DNN_NOT_INITIALIZED;
@@ -90,8 +97,9 @@ int cudnnCreate(void **handle)
 	h = calloc(1, sizeof(*h));
 	if (!h)
 		return DNN_ALLOC_FAILED;
-	status = make(h);
+	status = dnn_live_add(h) ? make(h) : DNN_ALLOC_FAILED;
 	if (status != DNN_OK) {
+		dnn_live_remove(h);
 		free(h);
 		return status;
 	}
@@ -114,8 +122,11 @@ int cudnnDestroy(void *handle)
 	struct dnn_handle **link = &handles;
 	int result;
 
-	if (!h || h->magic != DNN_HANDLE_MAGIC || !math_channel())
-		return DNN_NOT_INITIALIZED;
+	if (!h)
+		return DNN_OK;
+	if (!dnn_is_live(h) || h->magic != DNN_HANDLE_MAGIC)
+		return DNN_BAD_PARAM;
+	dnn_live_remove(h);
 	pthread_mutex_lock(&lock);
 	while (*link && *link != h)
 		link = &(*link)->next;
@@ -135,7 +146,7 @@ int cudnnSetStream(void *handle, void *stream)
 	struct dnn_handle *h = dnn_handle(handle);
 
 	if (!h)
-		return DNN_NOT_INITIALIZED;
+		return DNN_BAD_PARAM;
 	pthread_mutex_lock(&h->lock);
 	h->stream = stream;
 	pthread_mutex_unlock(&h->lock);
@@ -147,10 +158,8 @@ int cudnnGetStream(void *handle, void **stream)
 {
 	struct dnn_handle *h = dnn_handle(handle);
 
-	if (!h)
-		return DNN_NOT_INITIALIZED;
-	if (!stream)
-		return DNN_NULL_POINTER;
+	if (!h || !stream)
+		return DNN_BAD_PARAM;
 	pthread_mutex_lock(&h->lock);
 	*stream = h->stream;
 	pthread_mutex_unlock(&h->lock);

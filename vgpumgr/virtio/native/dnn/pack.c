@@ -199,8 +199,10 @@ static int read_arguments(void *plan, void *pack, struct dnn_descriptor **p, str
 {
 	*p = dnn_descriptor(plan);
 	*v = dnn_descriptor(pack);
-	if (!*p || !*v || (*p)->type != DNN_EXECUTION_PLAN || (*v)->type != DNN_PACK)
-		return DNN_BAD_PARAM;
+	if (!*p || !*v)
+		return plan && pack ? DNN_BAD_PARAM : DNN_NULL_POINTER;
+	if ((*p)->type != DNN_EXECUTION_PLAN || (*v)->type != DNN_PACK)
+		return DNN_DESCRIPTOR_TYPE;
 	return (*p)->node && (*v)->finalised ? DNN_OK : DNN_NOT_FINALIZED;
 }
 
@@ -209,7 +211,7 @@ int cudnnBackendExecute(void *handle, void *plan, void *pack)
 {
 	struct dnn_handle *h = dnn_handle(handle);
 	struct dnn_descriptor *p, *v;
-	int status = h ? read_arguments(plan, pack, &p, &v) : DNN_NOT_INITIALIZED;
+	int status = h ? read_arguments(plan, pack, &p, &v) : DNN_BAD_PARAM;
 
 	if (status != DNN_OK)
 		return status;
@@ -224,7 +226,7 @@ DNN_API int cudnnGetExecutionPlanWorkspaceSize(void *handle, void *plan, void *p
 int cudnnGetExecutionPlanWorkspaceSize(void *handle, void *plan, void *pack, size_t *bytes)
 {
 	struct dnn_descriptor *p, *v;
-	int status = dnn_handle(handle) ? read_arguments(plan, pack, &p, &v) : DNN_NOT_INITIALIZED;
+	int status = dnn_handle(handle) ? read_arguments(plan, pack, &p, &v) : DNN_BAD_PARAM;
 
 	if (status != DNN_OK || !bytes)
 		return status == DNN_OK ? DNN_NULL_POINTER : status;

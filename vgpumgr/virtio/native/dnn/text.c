@@ -45,7 +45,10 @@ int cudnnGetProperty(int type, int *value)
 {
 	size_t version = cudnnGetVersion();
 
-	if (!value || type < 0 || type > 2)
+	if (!value)
+		return DNN_BAD_PARAM;
+	*value = 0;
+	if (type < 0 || type > 2)
 		return DNN_BAD_PARAM;
 	*value = (int)(type == 0 ? version / 10000 : type == 1 ? version / 100 % 100 : version % 100);
 	return DNN_OK;
@@ -91,20 +94,20 @@ const char *cudnnGetErrorString(int status)
 	return "CUDNN_UNKNOWN_STATUS";
 }
 
-/* The host's library has its own, which stays there: the status is what a program gets of it. */
+/* What was refused here. The host's library has reasons of its own, which stay there. */
 DNN_API void cudnnGetLastErrorString(char *message, size_t room);
 void cudnnGetLastErrorString(char *message, size_t room)
 {
 	if (message && room)
-		snprintf(message, room, "%s", "");
+		snprintf(message, room, "%s", dnn_last_name() ? dnn_last_name() : "");
 }
 
 /* What fails after a call was posted is an error of the next CUDA call that waits. */
 DNN_API int cudnnQueryRuntimeError(void *handle, int *status, int mode, void *tag);
 int cudnnQueryRuntimeError(void *handle, int *status, int mode, void *tag)
 {
-	(void)mode, (void)tag;
-	if (!dnn_handle(handle) || !status)
+	(void)tag;
+	if (!dnn_handle(handle) || !status || mode < 0 || mode > 2)
 		return DNN_BAD_PARAM;
 	*status = DNN_OK;
 	return DNN_OK;

@@ -177,7 +177,7 @@ static int set_values(struct reading *d, uint64_t number, uint64_t type, struct 
 	for (uint64_t i = 0; type == DNN_TYPE_BOOLEAN && i < count; i++)
 		if (values[i] > 1)
 			return DNN_BAD_PARAM;
-	if (d->type == DNN_TENSOR && count)
+	if (d->type == DNN_TENSOR)
 		learn_tensor(&d->tensor, number, values, count);
 	if (number == DNN_DEVICEPROP_DEVICE_ID)
 		return set_handle(d, number);
@@ -196,6 +196,8 @@ static int read_attribute(struct reading *d, struct wk_reader *r)
 	if (a->descriptor != d->type || a->get || type >= 64 || !(a->types >> type & 1) || count > a->count || count > DNN_KNOBS ||
 	    is_seen(d, a->number))
 		return DNN_BAD_PARAM;
+	if (!count) /* as if it were not set */
+		return DNN_OK;
 	if (type == DNN_TYPE_HANDLE)
 		return count == 1 ? set_handle(d, a->number) : DNN_BAD_PARAM;
 	if (type == DNN_TYPE_BACKEND_DESCRIPTOR)
