@@ -1,4 +1,4 @@
-"""A small network, compiled by PyTorch and trained on "cuda" beside the CPU: matrix products are cuBLAS's, convolutions cuDNN's.
+"""A small network, compiled by PyTorch and trained on "cuda" beside the CPU: cuBLAS multiplies, cuDNN convolves.
 
 The losses must be alike at every step, and a step after the first two may wait at most four times for the host. Runs on
 a simulated machine, too, where PyTorch's own kernels are not (they exist as machine code only), so that nothing may use
@@ -44,7 +44,9 @@ def make_network(kind: str) -> nn.Module:
 def make_data(kind: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Inputs, and the class of each."""
     x = torch.randn(64, 20) if kind == "mlp" else torch.randn(32, 3, 16, 16)
-    first, second = (x[:, 0], x[:, 1]) if kind == "mlp" else (x[:, 0].mean((1, 2)), x[:, 1].mean((1, 2)))
+    first, second = (
+        (x[:, 0], x[:, 1]) if kind == "mlp" else (x[:, 0].mean((1, 2)), x[:, 1].mean((1, 2)))
+    )
     return x, (first * second > 0).long()
 
 
@@ -58,7 +60,8 @@ def main() -> None:
     network = network.to("cuda")
     X, Y, one = x.to("cuda"), y.to("cuda"), torch.tensor(1.0).to("cuda")
     loss_of = nn.CrossEntropyLoss()
-    sgd, reference_sgd = (torch.optim.SGD(n.parameters(), lr=0.5 if kind == "mlp" else 0.05) for n in (network, reference))
+    rate = 0.5 if kind == "mlp" else 0.05
+    sgd, reference_sgd = (torch.optim.SGD(n.parameters(), lr=rate) for n in (network, reference))
     forward = torch.compile(lambda x, y: loss_of(network(x), y))
     update = torch.compile(sgd.step)
     for step in range(steps):

@@ -1,5 +1,5 @@
-"""cuDNN: reads ``spec/cudnn.yaml`` and writes what both ends know of the backend interface's attributes, and both ends of
-the classic interface's functions (docs/wire-format.md, "Mathematics libraries")."""
+"""cuDNN: reads ``spec/cudnn.yaml`` and writes what both ends know of the backend interface's attributes, and both ends
+of the classic interface's functions (docs/wire-format.md, "Mathematics libraries")."""
 
 from __future__ import annotations
 
@@ -144,7 +144,9 @@ def parse_functions(path: Path) -> tuple[DnnFunction, ...]:
     where = Where(path.name, 1)
     found = []
     for row in yaml.safe_load(path.read_text(encoding="utf-8"))["functions"]:
-        arguments = tuple((kind, name) for kind, name in (a.split() for a in row["args"].split(",")))
+        arguments = tuple(
+            (kind, name) for kind, name in (a.split() for a in row["args"].split(","))
+        )
         if unknown := [kind for kind, _ in arguments if kind not in KINDS]:
             raise SpecError(where, f"'{unknown[0]}' is no kind of argument")
         found.append(DnnFunction(f"cudnn{row['name']}", arguments))
@@ -170,7 +172,11 @@ def _parameters(f: DnnFunction) -> str:
 
 def emit_header(descriptors: tuple[Descriptor, ...], functions: tuple[DnnFunction, ...]) -> str:
     """``vg_dnn.h``"""
-    out = [_banner(), "#ifndef VGPUMGR_DNN_H\n#define VGPUMGR_DNN_H\n", "#include <stddef.h>\n#include <stdint.h>\n"]
+    out = [
+        _banner(),
+        "#ifndef VGPUMGR_DNN_H\n#define VGPUMGR_DNN_H\n",
+        "#include <stddef.h>\n#include <stdint.h>\n",
+    ]
     out += [f"int {f.name}({_parameters(f)});" for f in sorted(functions, key=lambda f: f.name)]
     count = sum(len(d.attributes) for d in descriptors)
     out.append(f"\nenum {{ DNN_FUNCTIONS = {len(functions)}, DNN_ATTRIBUTES = {count} }};")
@@ -185,7 +191,9 @@ def emit_header(descriptors: tuple[Descriptor, ...], functions: tuple[DnnFunctio
         "operations": sum(1 << d.id for d in descriptors if d.name.startswith("OPERATION_")),
         "types": sum(1 << number for number in TYPES.values()),
     }
-    out.append("};\n\n/* A bit for each descriptor, for each that is an operation, and for each type. */")
+    out.append(
+        "};\n\n/* A bit for each descriptor, for each that is an operation, and for each type. */"
+    )
     out += [f"static const uint64_t dnn_{name} = {mask:#x};" for name, mask in masks.items()]
     return "\n".join([*out, "\n#endif"]) + "\n"
 
@@ -194,7 +202,9 @@ def _entry(descriptors: tuple[Descriptor, ...], d: Descriptor, a: Attribute) -> 
     types = sum(1 << t for t in a.types)
     target = next((o.id for o in descriptors if o.name == a.target), NO_TARGET)
     target = ANY_OPERATION if a.target == "OPERATION" else target
-    return f"\t{{ {a.number}, {a.count}, {d.id}, {target}, {int(a.get)}, {types:#x} }}, /* {a.name} */"
+    return (
+        f"\t{{ {a.number}, {a.count}, {d.id}, {target}, {int(a.get)}, {types:#x} }}, /* {a.name} */"
+    )
 
 
 def emit_table(descriptors: tuple[Descriptor, ...], functions: tuple[DnnFunction, ...]) -> str:
