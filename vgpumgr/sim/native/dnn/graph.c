@@ -34,12 +34,9 @@ static int check_types(const struct dn_operation *o, const struct dn_tensor *con
 	return DN_SUCCESS;
 }
 
-/* One address space has it, and vectors of channels are not simulated. */
-static int check_extent(const struct dn_content *operation, const struct dn_tensor *const operands[4])
+/* Values of the host are single ones, and vectors of channels are not simulated. */
+static int check_tensors(const struct dn_content *operation, const struct dn_tensor *const operands[4])
 {
-	for (int i = 0; i < 4; i++)
-		if (operands[i] && (dn_bytes(operands[i]) < 0 || dn_elements(operands[i]) < 0))
-			return dn_fail(DN_BAD_SHAPE, "a tensor is larger than an address space");
 	for (int i = 0; i < 4; i++)
 		if (operands[i] && operands[i]->by_value && dn_elements(operands[i]) != 1)
 			return dn_fail(DN_BAD_SHAPE, "a value of the host is one element");
@@ -63,7 +60,7 @@ static int add(struct dn_program *p, const struct dn_content *operation)
 	if (status == DN_SUCCESS)
 		status = check_types(&o, operands.present);
 	if (status == DN_SUCCESS)
-		status = check_extent(operation, operands.present);
+		status = check_tensors(operation, operands.present);
 	return status == DN_SUCCESS ? dn_program_add(p, &o, operands.present) : status;
 }
 
