@@ -312,8 +312,17 @@ def graphs(dnn: Dnn) -> None:
         assert finish(dnn, GRAPH, ops(make_convolution(dnn, types))) == DATA_TYPE, types
     vector = dnn.make(TENSOR, *tensor_attributes(dims=(2, 3), strides=(3, 1), vector=4, dim=1))
     assert finish(dnn, GRAPH, ops(dnn.pointwise(21, x=vector, y=out))) == LAYOUT
-    far = dnn.tensor(1, (2, 3), (1 << 62, 1 << 61))
-    assert finish(dnn, GRAPH, ops(dnn.pointwise(21, x=far, y=out))) == SHAPE
+    far = (
+        ((2, 3), (1 << 62, 1 << 61)),
+        ((2, 1), ((1 << 63) - 1, 1)),
+        ((1 << 20, 1 << 20), (0, 0)),
+        ((0, 1 << 62), (1, 1)),
+    )
+    for sizes, strides in far:
+        mode = (750, T_DESCRIPTOR, dnn.make(0, (0, 14, 21), (1, T_TYPE, FLOAT)))
+        x, y = dnn.tensor(1, sizes, strides), dnn.tensor(4, sizes, strides)
+        copy = (mode, (751, T_DESCRIPTOR, x), (753, T_DESCRIPTOR, y))
+        assert finish(dnn, POINTWISE_OP, *copy) == SHAPE, sizes
     assert finish(dnn, GRAPH, ops(good), (803, T_BOOL, True)) == NOT_SUPPORTED
 
 

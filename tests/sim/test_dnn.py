@@ -17,7 +17,7 @@ pytestmark = pytest.mark.native
 
 LIBRARY = LIB / "libcudnn.so.9"
 #: programs whose cases can share a process; the others may end their context
-PROGRAMS = ("dnn_backend", "dnn_graphs", "dnn_norm", "dnn_errors")
+PROGRAMS = ("dnn_backend", "dnn_graphs", "dnn_norm", "dnn_layers", "dnn_errors")
 #: what programs are linked with and the library does not compute
 REFUSED = frozenset(
     re.findall(r"^REFUSED\((\w+)\)", (ROOT / "vgpumgr/sim/native/dnn/refused.c").read_text(), re.M)

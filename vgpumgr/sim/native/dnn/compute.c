@@ -51,6 +51,15 @@ static bool convolve(const struct dn_program *p, const struct dn_operation *o, v
 	return good;
 }
 
+/* Stores an element of a result, scaled; with what is there where that is wanted. */
+static void put(const struct dn_operation *o, const struct operand *y, int64_t at, double value)
+{
+	value *= o->alpha;
+	if (o->beta != 0)
+		value += o->beta * dn_get(y->data, y->tensor->type, at);
+	dn_put(y->data, y->tensor->type, at, value);
+}
+
 /* The result may be an operand: each element is read before it is written. */
 static void map(const struct dn_program *p, const struct dn_operation *o, void *const *data)
 {
@@ -74,8 +83,7 @@ static void map(const struct dn_program *p, const struct dn_operation *o, void *
 		for (int i = 0; i < 3; i++)
 			if (operands[i].tensor)
 				values[i] = dn_get(operands[i].data, operands[i].tensor->type, w.at[places[i]]);
-		dn_put(y->data, y->tensor->type, w.at[places[3]],
-		       dn_pointwise_compute(&o->pointwise, values[0], values[1], values[2], index));
+		put(o, y, w.at[places[3]], dn_pointwise_compute(&o->pointwise, values[0], values[1], values[2], index));
 	} while (dn_walk_next(&w));
 }
 
@@ -139,7 +147,7 @@ static bool reduce_tensor(const struct dn_program *p, const struct dn_operation 
 			*sum = reduce(o->reduction, *sum, dn_get(x.data, x.tensor->type, w.at[0]));
 		} while (dn_walk_next(&w));
 	}
-	dn_unpack(y.tensor, y.data, true, sums, 1, 0);
+	dn_unpack(y.tensor, y.data, true, sums, o->alpha, o->beta);
 	free(sums);
 	return true;
 }

@@ -72,6 +72,7 @@ enum dn_kind {
 	DN_ACTIVATION,
 	DN_CONVOLUTION,
 	DN_POOLING,
+	DN_DROPOUT,
 };
 struct dn_object {
 	struct dn_object *next;

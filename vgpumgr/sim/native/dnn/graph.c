@@ -3,43 +3,9 @@
 #include "graph.h"
 #include "operations.h"
 
-static bool is_compute_type(int type)
+/* Values of the host are single ones, and vectors of channels are not simulated. */
+static int check_tensors(const struct dn_content *operation, const struct dn_tensor *const operands[4])
 {
-	return type == DN_FLOAT || type == DN_DOUBLE || type == DN_HALF || type == DN_BFLOAT16 || type == DN_INT32;
-}
-
-/* What an operation reads has one type, but for what another operation has just made, and double precision stays double. */
-static int check_types(const struct dn_operation *o, const struct dn_tensor *const operands[4])
-{
-	bool is_pointwise = o->kind == DN_D_POINTWISE_OP;
-	int read = -1;
-
-	if (!is_compute_type(o->compute) && !(is_pointwise && o->compute == DN_BOOLEAN))
-		return dn_fail(DN_BAD_DATA_TYPE, "no such type to compute in");
-	for (int i = 0; i < 4; i++) {
-		const struct dn_tensor *t = operands[i];
-
-		if (!t)
-			continue;
-		if (!dn_is_simulated(t->type))
-			return dn_fail(DN_BAD_DATA_TYPE, "a type of elements that is not simulated");
-		if (t->type == DN_DOUBLE && o->compute != DN_DOUBLE && !is_pointwise)
-			return dn_fail(DN_BAD_DATA_TYPE, "double precision is computed as such");
-		if (i == o->output || t->is_virtual || is_pointwise)
-			continue;
-		if (read >= 0 && read != t->type)
-			return dn_fail(DN_BAD_DATA_TYPE, "operands of two types");
-		read = t->type;
-	}
-	return DN_SUCCESS;
-}
-
-/* One address space has it, and vectors of channels are not simulated. */
-static int check_extent(const struct dn_content *operation, const struct dn_tensor *const operands[4])
-{
-	for (int i = 0; i < 4; i++)
-		if (operands[i] && (dn_bytes(operands[i]) < 0 || dn_elements(operands[i]) < 0))
-			return dn_fail(DN_BAD_SHAPE, "a tensor is larger than an address space");
 	for (int i = 0; i < 4; i++)
 		if (operands[i] && operands[i]->by_value && dn_elements(operands[i]) != 1)
 			return dn_fail(DN_BAD_SHAPE, "a value of the host is one element");
@@ -61,9 +27,7 @@ static int add(struct dn_program *p, const struct dn_content *operation)
 	int status = dn_operation_read(operation, &o, &operands);
 
 	if (status == DN_SUCCESS)
-		status = check_types(&o, operands.present);
-	if (status == DN_SUCCESS)
-		status = check_extent(operation, operands.present);
+		status = check_tensors(operation, operands.present);
 	return status == DN_SUCCESS ? dn_program_add(p, &o, operands.present) : status;
 }
 

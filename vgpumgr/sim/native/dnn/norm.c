@@ -41,11 +41,6 @@ static int64_t parameter_of(const struct dn_norm *n, int64_t element)
 	return n->mode == DN_PER_ACTIVATION ? element % n->parameters : element / n->spatial % n->channels;
 }
 
-static bool reach_tensor(struct dn_norm *n, const struct dn_placed *p)
-{
-	return !p->tensor.nd || bl_reach(&n->work, p->data, dn_bytes(&p->tensor));
-}
-
 static bool reach(struct dn_norm *n)
 {
 	const struct dn_placed *const tensors[] = { &n->x, &n->y, &n->z, &n->dy, &n->dz, &n->dx };
@@ -53,7 +48,7 @@ static bool reach(struct dn_norm *n)
 					   n->d_scale, n->d_bias };
 
 	for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
-		if (!reach_tensor(n, tensors[i]))
+		if (!dn_placed_reach(&n->work, tensors[i]))
 			return false;
 	for (size_t i = 0; i < sizeof parameters / sizeof *parameters; i++)
 		if (parameters[i] && !bl_reach(&n->work, parameters[i], n->parameters * (int64_t)dn_type_bytes(n->type)))

@@ -3,19 +3,13 @@
 #ifndef VGPUMGR_SIM_DNN_NORM_H
 #define VGPUMGR_SIM_DNN_NORM_H
 
-#include "dnn.h"
+#include "layer.h"
 
 enum dn_norm_kind { DN_NORM_INFER, DN_NORM_TRAIN, DN_NORM_BACKWARD };
 /* cudnnBatchNormMode_t */
 enum { DN_PER_ACTIVATION = 0, DN_SPATIAL = 1, DN_SPATIAL_PERSISTENT = 2 };
 /* cudnnBatchNormOps_t */
 enum { DN_NORM_ONLY = 0, DN_NORM_ACTIVATE = 1, DN_NORM_ADD_ACTIVATE = 2 };
-
-/* A tensor and where it is; of rank 0: there is none. */
-struct dn_placed {
-	struct dn_tensor tensor;
-	void *data;
-};
 
 struct dn_norm {
 	struct work work;

@@ -1,25 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batch normalisation: arguments are checked, copied and posted. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "classic.h"
 #include "exports.h"
 #include "norm.h"
-
-/* Puts the tensor and its address in place. Not needed ones may be left out altogether. */
-static int place(struct dn_placed *out, const void *descriptor, const void *data, bool needed)
-{
-	const struct dn_tensor *t = dn_tensor_find(descriptor);
-
-	if (!needed)
-		return DN_SUCCESS;
-	if (!t || !data)
-		return dn_fail(DN_BAD_PARAM, "a tensor is missing");
-	out->tensor = *t;
-	out->data = (void *)data;
-	return DN_SUCCESS;
-}
 
 /* The parameters' tensor for one of this shape. */
 static void derive(const struct dn_tensor *x, int mode, struct dn_tensor *out)
@@ -131,26 +116,9 @@ static int check_memory(const struct dn_norm *n, size_t workspace, size_t reserv
 	return DN_SUCCESS;
 }
 
-static void release(struct work *work)
-{
-	free(work);
-}
-
 static int post(void *handle, const struct dn_norm *filled)
 {
-	struct bl_context *context;
-	struct dn_handle *h;
-	struct dn_norm *n;
-	int status = dn_handle_enter(handle, &h, &context);
-
-	if (status != DN_SUCCESS)
-		return status;
-	n = malloc(sizeof *n);
-	if (!n)
-		return dn_fail(DN_NO_HOST_MEMORY, "no memory for work");
-	*n = *filled;
-	n->work = (struct work){ .run = dn_norm_run, .release = release, .context = context };
-	return dn_status(bl_post(&n->work, h->stream, false));
+	return dn_layer_post(handle, &filled->work, sizeof *filled, dn_norm_run);
 }
 
 static int check_call(const void *handle, const void *const *scales, int count)
@@ -172,9 +140,9 @@ int cudnnBatchNormalizationForwardInference(void *handle, int mode, const void *
 	int status = check_call(handle, (const void *[]){ alpha, beta, bias, mean }, 4);
 
 	if (status == DN_SUCCESS)
-		status = place(&n.x, x_desc, x, true);
+		status = dn_place(&n.x, x_desc, x, true);
 	if (status == DN_SUCCESS)
-		status = place(&n.y, y_desc, y, true);
+		status = dn_place(&n.y, y_desc, y, true);
 	if (status == DN_SUCCESS)
 		status = begin(&n, mode, DN_NORM_ONLY);
 	if (status == DN_SUCCESS)
@@ -201,11 +169,11 @@ int cudnnBatchNormalizationForwardTrainingEx(void *handle, int mode, int ops, co
 	int status = check_call(handle, (const void *[]){ alpha, beta, bias }, 3);
 
 	if (status == DN_SUCCESS)
-		status = place(&n.x, x_desc, x, true);
+		status = dn_place(&n.x, x_desc, x, true);
 	if (status == DN_SUCCESS)
-		status = place(&n.y, y_desc, y, true);
+		status = dn_place(&n.y, y_desc, y, true);
 	if (status == DN_SUCCESS)
-		status = place(&n.z, z_desc, z, ops == DN_NORM_ADD_ACTIVATE);
+		status = dn_place(&n.z, z_desc, z, ops == DN_NORM_ADD_ACTIVATE);
 	if (status == DN_SUCCESS)
 		status = begin(&n, mode, ops);
 	if (status == DN_SUCCESS)
@@ -239,15 +207,15 @@ int cudnnBatchNormalizationBackwardEx(void *handle, int mode, int ops, const voi
 
 	(void)bias; /* the gradients do not depend on it */
 	if (status == DN_SUCCESS)
-		status = place(&n.x, x_desc, x, true);
+		status = dn_place(&n.x, x_desc, x, true);
 	if (status == DN_SUCCESS)
-		status = place(&n.y, y_desc, y, ops != DN_NORM_ONLY);
+		status = dn_place(&n.y, y_desc, y, ops != DN_NORM_ONLY);
 	if (status == DN_SUCCESS)
-		status = place(&n.dy, dy_desc, dy, true);
+		status = dn_place(&n.dy, dy_desc, dy, true);
 	if (status == DN_SUCCESS)
-		status = place(&n.dx, dx_desc, dx, true);
+		status = dn_place(&n.dx, dx_desc, dx, true);
 	if (status == DN_SUCCESS)
-		status = place(&n.dz, dz_desc, dz, ops == DN_NORM_ADD_ACTIVATE);
+		status = dn_place(&n.dz, dz_desc, dz, ops == DN_NORM_ADD_ACTIVATE);
 	if (status == DN_SUCCESS)
 		status = begin(&n, mode, ops);
 	if (status == DN_SUCCESS)

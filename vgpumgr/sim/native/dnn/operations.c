@@ -20,21 +20,34 @@ static void read_tensor(const struct dn_content *c, struct dn_tensor *out)
 	out->by_value = dn_content_int(c, DN_A_TENSOR_BY_VALUE, 0);
 }
 
-/* Reads operands by their attributes (-1: none); false: one that is needed is missing. */
-static bool read_operands(const struct dn_content *c, const int ids[4], unsigned needed, struct dn_operands *out)
+/* Sizes that can be multiplied without care. Empty dimensions count as one. */
+static bool is_moderate(const struct dn_tensor *t)
+{
+	int64_t n = 1;
+
+	for (int i = 0; i < t->nd; i++)
+		if (__builtin_mul_overflow(n, t->dims[i] ? t->dims[i] : 1, &n) || n > INT32_MAX)
+			return false;
+	return dn_bytes(t) >= 0;
+}
+
+/* Reads operands by their attributes (-1: none). */
+static int read_operands(const struct dn_content *c, const int ids[4], unsigned needed, struct dn_operands *out)
 {
 	memset(out, 0, sizeof *out);
 	for (int i = 0; i < 4; i++) {
 		const struct dn_content *tensor = ids[i] < 0 ? NULL : dn_content_ref(c, ids[i], 0);
 
 		if (!tensor && (needed >> i & 1))
-			return false;
+			return dn_fail(DN_BAD_PARAM, "an operation without one of its tensors");
 		if (!tensor)
 			continue;
 		read_tensor(tensor, &out->tensors[i]);
+		if (!is_moderate(&out->tensors[i]))
+			return dn_fail(DN_BAD_SHAPE, "a tensor has more elements than are simulated");
 		out->present[i] = &out->tensors[i];
 	}
-	return true;
+	return DN_SUCCESS;
 }
 
 static bool is_wide(int compute, const struct dn_operands *operands)
@@ -70,9 +83,12 @@ static int read_convolution(const struct dn_content *c, struct dn_operation *out
 	const int ids[4] = { first + 4, first + 3, first + 5, -1 };
 	const struct dn_content *description = dn_content_ref(c, first + 2, 0);
 	struct dn_operator operator;
+	int status = read_operands(c, ids, 7, operands);
 
-	if (!read_operands(c, ids, 7, operands) || !description)
-		return dn_fail(DN_BAD_PARAM, "a convolution without its operator or a tensor");
+	if (status != DN_SUCCESS)
+		return status;
+	if (!description)
+		return dn_fail(DN_BAD_PARAM, "a convolution without its operator");
 	read_operator(description, &operator);
 	out->output = c->type == DN_D_FORWARD ? 2 : c->type == DN_D_BACKWARD_DATA ? 0 : 1;
 	out->compute = operator.compute;
@@ -107,7 +123,7 @@ static int check_broadcast(const struct dn_tensor *in, const struct dn_tensor *o
 static int read_pointwise(const struct dn_content *c, struct dn_operation *out, struct dn_operands *operands)
 {
 	const struct dn_content *mode = dn_content_ref(c, DN_A_PW_DESC, 0);
-	int ids[4] = { DN_A_PW_X, DN_A_PW_B, DN_A_PW_T, DN_A_PW_Y }, inputs, status = DN_SUCCESS;
+	int ids[4] = { DN_A_PW_X, DN_A_PW_B, DN_A_PW_T, DN_A_PW_Y }, inputs, status;
 
 	if (!mode)
 		return dn_fail(DN_BAD_PARAM, "a pointwise operation without its mode");
@@ -122,8 +138,9 @@ static int read_pointwise(const struct dn_content *c, struct dn_operation *out, 
 	}
 	for (int i = inputs; i < 3; i++) /* what a mode does not need is not used */
 		ids[i] = -1;
-	if (!read_operands(c, ids, 8 | ((1u << inputs) - 1), operands))
-		return dn_fail(DN_BAD_PARAM, "a pointwise operation without one of its tensors");
+	status = read_operands(c, ids, 8 | ((1u << inputs) - 1), operands);
+	if (status != DN_SUCCESS)
+		return status;
 	out->output = 3;
 	out->compute = (int)dn_content_int(mode, DN_A_POINTWISE_PRECISION, DN_FLOAT);
 	for (int i = 0; i < inputs && status == DN_SUCCESS; i++)
@@ -139,10 +156,12 @@ static int read_product(const struct dn_content *c, struct dn_operation *out, st
 	static const int ids[4] = { DN_A_MATMUL_A, DN_A_MATMUL_B, DN_A_MATMUL_C, -1 };
 	const struct dn_content *description = dn_content_ref(c, DN_A_MATMUL_DESC, 0);
 	const struct dn_tensor *a = &operands->tensors[0], *b = &operands->tensors[1], *r = &operands->tensors[2];
-	int row, col;
+	int row, col, status = read_operands(c, ids, 7, operands);
 
-	if (!read_operands(c, ids, 7, operands) || !description)
-		return dn_fail(DN_BAD_PARAM, "a product without its description or a tensor");
+	if (status != DN_SUCCESS)
+		return status;
+	if (!description)
+		return dn_fail(DN_BAD_PARAM, "a product without its description");
 	if (r->nd < 2 || a->nd != r->nd || b->nd != r->nd)
 		return dn_fail(DN_BAD_PARAM, "the ranks of a product's tensors differ");
 	row = r->nd - 2;
@@ -163,9 +182,12 @@ static int read_reduction(const struct dn_content *c, struct dn_operation *out, 
 	static const int ids[4] = { DN_A_REDUCTION_X, DN_A_REDUCTION_Y, -1, -1 };
 	const struct dn_content *description = dn_content_ref(c, DN_A_REDUCTION_DESC, 0);
 	const struct dn_tensor *x = &operands->tensors[0], *y = &operands->tensors[1];
+	int status = read_operands(c, ids, 3, operands);
 
-	if (!read_operands(c, ids, 3, operands) || !description)
-		return dn_fail(DN_BAD_PARAM, "a reduction without its description or a tensor");
+	if (status != DN_SUCCESS)
+		return status;
+	if (!description)
+		return dn_fail(DN_BAD_PARAM, "a reduction without its description");
 	if (x->nd != y->nd)
 		return dn_fail(DN_BAD_PARAM, "the ranks of a reduction's tensors differ");
 	for (int i = 0; i < x->nd; i++)

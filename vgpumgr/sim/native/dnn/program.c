@@ -48,10 +48,44 @@ static int place(struct dn_program *p, const struct dn_tensor *t)
 	return p->n_tensors++;
 }
 
+static bool is_compute_type(int type)
+{
+	return type == DN_FLOAT || type == DN_DOUBLE || type == DN_HALF || type == DN_BFLOAT16 || type == DN_INT32;
+}
+
+/* What an operation reads has one type, but for what another operation has just made, and double precision stays double. */
+static int check_types(const struct dn_operation *o, const struct dn_tensor *const operands[4])
+{
+	bool is_pointwise = o->kind == DN_D_POINTWISE_OP;
+	int read = -1;
+
+	if (!is_compute_type(o->compute) && !(is_pointwise && o->compute == DN_BOOLEAN))
+		return dn_fail(DN_BAD_DATA_TYPE, "no such type to compute in");
+	for (int i = 0; i < 4; i++) {
+		const struct dn_tensor *t = operands[i];
+
+		if (!t)
+			continue;
+		if (!dn_is_simulated(t->type))
+			return dn_fail(DN_BAD_DATA_TYPE, "a type of elements that is not simulated");
+		if (t->type == DN_DOUBLE && o->compute != DN_DOUBLE && !is_pointwise)
+			return dn_fail(DN_BAD_DATA_TYPE, "double precision is computed as such");
+		if (i == o->output || t->is_virtual || is_pointwise)
+			continue;
+		if (read >= 0 && read != t->type)
+			return dn_fail(DN_BAD_DATA_TYPE, "operands of two types");
+		read = t->type;
+	}
+	return DN_SUCCESS;
+}
+
 int dn_program_add(struct dn_program *p, const struct dn_operation *o, const struct dn_tensor *const operands[ROLES])
 {
 	struct dn_operation *added = &p->operations[p->n_operations++];
+	int status = check_types(o, operands);
 
+	if (status != DN_SUCCESS)
+		return status;
 	*added = *o;
 	for (int i = 0; i < ROLES; i++) {
 		added->operands[i] = -1;

@@ -28,7 +28,7 @@ struct dn_program {
 
 struct dn_program *dn_program_create(int operations);
 void dn_program_destroy(struct dn_program *p);
-/* Adds an operation with its operands (NULL: none). Operands with one identity must be one tensor. */
+/* Adds an operation with its operands (NULL: none). Their types must fit, and those with one identity must be one tensor. */
 int dn_program_add(struct dn_program *p, const struct dn_operation *o, const struct dn_tensor *const operands[4]);
 /* After the last one: puts the operations in order and checks that each virtual tensor is made by one of them. */
 int dn_program_complete(struct dn_program *p);

@@ -24,7 +24,7 @@ int64_t dn_bytes(const struct dn_tensor *t)
 		if (__builtin_mul_overflow(t->dims[i] - 1, t->strides[i], &part) || __builtin_add_overflow(last, part, &last))
 			return -1;
 	}
-	if (__builtin_mul_overflow(last + 1, (int64_t)dn_type_bytes(t->type), &bytes))
+	if (__builtin_add_overflow(last, 1, &last) || __builtin_mul_overflow(last, (int64_t)dn_type_bytes(t->type), &bytes))
 		return -1;
 	return bytes;
 }
