@@ -42,7 +42,7 @@ struct blas_handle {
 	struct math_known known;
 };
 
-/* ---- handle.c */
+/* ---- channel.c */
 /* What a driver's error is to a caller of the library. */
 int blas_status(int result);
 /* BLAS_NOT_SUPPORTED; says the name the first time. */

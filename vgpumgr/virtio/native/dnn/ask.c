@@ -441,3 +441,13 @@ void dnn_close_plan(struct dnn_node *node)
 	dnn_unlock();
 	drop_plan(plan);
 }
+
+uint64_t dnn_plan_workspace(struct dnn_node *node)
+{
+	uint64_t bytes;
+
+	dnn_lock();
+	bytes = node->plan ? node->plan->workspace : 0;
+	dnn_unlock();
+	return bytes;
+}

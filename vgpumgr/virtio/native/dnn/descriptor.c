@@ -2,7 +2,7 @@
 /* Descriptors of the backend interface: what a program sets is kept here, and becomes a node when it is finalised. */
 #include <stdlib.h>
 
-#include "descriptor.h"
+#include "backend.h"
 
 struct dnn_descriptor *dnn_descriptor(void *opaque)
 {

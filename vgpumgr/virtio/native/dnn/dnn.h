@@ -118,6 +118,8 @@ int dnn_find_nodes(struct dnn_node *node, const struct dnn_attribute *a, const s
 /* The plan is on the host, made with a handle that is there still. */
 int dnn_open_plan(struct dnn_node *node);
 void dnn_close_plan(struct dnn_node *node);
+/* Bytes; 0 where the plan is not there. */
+uint64_t dnn_plan_workspace(struct dnn_node *node);
 
 /* ---- call.c */
 /* Under the handle's lock. Waits for the library's status where the kind, whose hash is given, is new. */

@@ -3,21 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dnn.h"
-
-bool wk_give(struct math_call *call, const void *data, size_t bytes)
-{
-	if (bytes > call->room - call->filled)
-		return false;
-	memcpy(call->values + call->filled, data, bytes);
-	call->filled += bytes;
-	return true;
-}
-
-bool wk_give_word(struct math_call *call, uint64_t word)
-{
-	return wk_give(call, &word, sizeof(word));
-}
+#include "networks.h"
 
 static int check(struct math_call *call)
 {

@@ -2,7 +2,7 @@
 /* cuDNN's classic interface. Descriptors are made from what the guest has set, for one call. */
 #include <string.h>
 
-#include "dnn.h"
+#include "networks.h"
 #include "dnn_calls.h"
 
 static const struct {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptors that cuDNN makes: they go back by value, so that the guest can send them as its own. */
-#include "dnn.h"
+#include "networks.h"
 
 enum { FOUND = 1024, CHOICES = DNN_KNOBS, TYPES = DNN_DIMENSIONS };
 

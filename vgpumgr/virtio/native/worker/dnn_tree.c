@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "dnn.h"
+#include "networks.h"
 
 uint64_t wk_take_word(struct wk_reader *r)
 {
@@ -32,6 +32,20 @@ const uint8_t *wk_take_bytes(struct wk_reader *r, size_t bytes)
 	r->at += dnn_padded(bytes);
 	r->left -= dnn_padded(bytes);
 	return at;
+}
+
+bool wk_give(struct math_call *call, const void *data, size_t bytes)
+{
+	if (bytes > call->room - call->filled)
+		return false;
+	memcpy(call->values + call->filled, data, bytes);
+	call->filled += bytes;
+	return true;
+}
+
+bool wk_give_word(struct math_call *call, uint64_t word)
+{
+	return wk_give(call, &word, sizeof(word));
 }
 
 void *wk_dnn(const char *name)

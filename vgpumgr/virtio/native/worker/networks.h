@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuDNN of the host: trees of descriptors as guests send them, and the library's own that are made of them. */
-#ifndef VG_DNN_H
-#define VG_DNN_H
+#ifndef VG_NETWORKS_H
+#define VG_NETWORKS_H
 
 #include "dnn_wire.h"
 #include "math_channel.h"
 #include "mathematics.h"
 
+/* ---- dnn_tree.c */
 struct wk_reader {
 	const uint8_t *at;
 	size_t left;

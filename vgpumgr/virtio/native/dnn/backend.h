@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program's descriptors of the backend interface. */
-#ifndef VGPUMGR_DNN_DESCRIPTOR_H
-#define VGPUMGR_DNN_DESCRIPTOR_H
+#ifndef VGPUMGR_DNN_BACKEND_H
+#define VGPUMGR_DNN_BACKEND_H
 
 #include "dnn.h"
 
@@ -33,7 +33,5 @@ void dnn_pack_clear(struct dnn_descriptor *d);
 int dnn_pack_set(struct dnn_descriptor *d, int number, int type, int64_t count, const void *elements);
 int dnn_pack_get(const struct dnn_descriptor *d, int number, int type, int64_t wanted, int64_t *given, void *elements);
 int dnn_pack_finalise(struct dnn_descriptor *d);
-/* 0: the plan is not there. */
-uint64_t dnn_plan_workspace(struct dnn_node *node);
 
 #endif
