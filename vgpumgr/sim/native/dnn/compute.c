@@ -42,10 +42,9 @@ static bool convolve(const struct dn_program *p, const struct dn_operation *o, v
 		copies[i] = borrow(&operands[i], o->wide, i == o->output);
 		good &= copies[i] != NULL;
 	}
-	if (good) {
-		dn_convolve(&o->geometry, direction, o->wide, copies[0], copies[1], copies[2], patches);
+	good = good && dn_convolve(&o->geometry, direction, o->wide, copies[0], copies[1], copies[2], patches);
+	if (good)
 		dn_unpack(operands[o->output].tensor, operands[o->output].data, o->wide, copies[o->output], o->alpha, o->beta);
-	}
 	for (int i = 0; i < 3; i++)
 		free(copies[i]);
 	return good;
