@@ -363,6 +363,8 @@ def library(dnn: Dnn) -> None:
     lib.cudnnGetVersion.restype = lib.cudnnGetCudartVersion.restype = c_size_t
     assert lib.cudnnGetVersion() == 92400
     assert lib.cudnnGetCudartVersion() == 13030
+    for part in ("Graph", "Ops", "Cnn", "Adv"):
+        dnn.good(getattr(lib, f"cudnn{part}VersionCheck")())
     for kind, status, number in ((0, OK, 9), (1, OK, 24), (2, OK, 0), (3, BAD_PARAM, 0)):
         assert lib.cudnnGetProperty(kind, byref(value)) == status
         assert value.value == number

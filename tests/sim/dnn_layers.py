@@ -274,6 +274,69 @@ def simple(dnn: Dnn) -> None:
     assert_close(y.get(), 1.5 + 3 * x.get() + np.zeros(y.shape), HALF, "sums")
 
 
+def operations(dnn: Dnn) -> None:
+    """Operations of two tensors or one, with what is there; a copy in another layout."""
+    lib, descriptor = dnn.dnn, c_void_p()
+    dnn.good(lib.cudnnCreateOpTensorDescriptor(byref(descriptor)))
+    for kind, function in enumerate(
+        (
+            np.add, np.multiply, np.minimum, np.maximum, lambda a, _: np.sqrt(a),
+            lambda a, _: 1 - a,
+        )
+    ):  # fmt: skip
+        dnn.good(lib.cudnnSetOpTensorDescriptor(descriptor, kind, FLOAT, 0))
+        a, b, c = (
+            Values(RNG.random((2, 3, 4, 5))),
+            draw((1, 3, 1, 1)),
+            draw((2, 3, 4, 5), FLOAT, True),
+        )
+        wanted = function(2 * a.get(), 3 * b.get()) + 4 * c.get()
+        memory = Memory(dnn, a, b, c)
+        (a_, b_, c_), at = memory.descriptors, memory.at
+        operands = (scale(2), a_, at[0], scale(3), b_, at[1], scale(4), c_, at[2])
+        dnn.good(lib.cudnnOpTensor(dnn.dnn_handle, descriptor, *operands))
+        swapped = (scale(2), b_, at[1], scale(3), a_, at[0], scale(4), c_, at[2])
+        assert lib.cudnnOpTensor(dnn.dnn_handle, descriptor, *swapped) == BAD_PARAM
+        memory.fetch()
+        assert_close(c.get(), wanted, FLOAT, f"operation {kind}")
+    assert lib.cudnnSetOpTensorDescriptor(descriptor, 6, FLOAT, 0) == BAD_PARAM
+    x, y = draw((2, 3, 4, 5)), draw((2, 3, 4, 5), HALF, True)
+    memory = Memory(dnn, x, y)
+    (x_, y_), at = memory.descriptors, memory.at
+    dnn.good(lib.cudnnTransformTensor(dnn.dnn_handle, scale(2), x_, at[0], scale(0), y_, at[1]))
+    memory.fetch()
+    assert_close(y.get(), 2 * x.get(), HALF, "a copy")
+
+
+REDUCTIONS: tuple[Callable[..., Any], ...] = (
+    np.sum, np.prod, np.min, np.max, lambda x, **how: np.abs(x).max(**how), np.mean,
+    lambda x, **how: np.abs(x).sum(**how), lambda x, **how: np.sqrt((x * x).sum(**how)),
+    lambda x, **how: np.where(x == 0, 1, x).prod(**how),
+)  # fmt: skip
+
+
+def reductions(dnn: Dnn) -> None:
+    """All reductions, over some dimensions."""
+    lib, descriptor, size = dnn.dnn, c_void_p(), c_size_t(77)
+    dnn.good(lib.cudnnCreateReduceTensorDescriptor(byref(descriptor)))
+    for kind, function in enumerate(REDUCTIONS):
+        dnn.good(lib.cudnnSetReduceTensorDescriptor(descriptor, kind, FLOAT, 0, 0, 0))
+        x, y = Values(RNG.integers(-2, 3, (2, 3, 4, 5)) * 0.75, FLOAT, True), draw((1, 3, 1, 5))
+        wanted = 2 * function(x.get(), axis=(0, 2), keepdims=True) + 3 * y.get()
+        memory = Memory(dnn, x, y)
+        (x_, y_), at = memory.descriptors, memory.at
+        begin = (dnn.dnn_handle, descriptor)
+        dnn.good(lib.cudnnGetReductionWorkspaceSize(*begin, x_, y_, byref(size)))
+        begin = (*begin, None, c_size_t(0), None, size, scale(2))
+        dnn.good(lib.cudnnReduceTensor(*begin, x_, at[0], scale(3), y_, at[1]))
+        assert lib.cudnnReduceTensor(*begin, y_, at[1], scale(3), x_, at[0]) == BAD_PARAM
+        memory.fetch()
+        assert_close(y.get(), wanted, FLOAT, f"reduction {kind}")
+    dnn.good(lib.cudnnSetReduceTensorDescriptor(descriptor, 3, FLOAT, 0, 1, 0))
+    assert lib.cudnnReduceTensor(*begin, x_, at[0], scale(3), y_, at[1]) == NOT_SUPPORTED
+    assert lib.cudnnSetReduceTensorDescriptor(descriptor, 9, FLOAT, 0, 0, 0) == BAD_PARAM
+
+
 def softmax(dnn: Dnn) -> None:
     """Softmax and its logarithm over channels and over whole images, forward and back."""
     for algorithm, mode in itertools.product(range(3), range(2)):
@@ -386,7 +449,7 @@ def dropout(dnn: Dnn) -> None:
 CASES = {
     case.__name__: case
     for case in (
-        convolutions, algorithms, biases, activations, simple, softmax, pooling, dropout,
+        convolutions, algorithms, biases, activations, simple, operations, reductions, softmax, pooling, dropout,
     )
 }  # fmt: skip
 

@@ -44,6 +44,14 @@ def test_behaviour(machine: Machine, case: str) -> None:
     run(machine, "dnn_behaviour", case)
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_calls_come_back(machine: Machine, seed: int) -> None:
+    done = run(machine, "dnn_random", str(seed), "6000")
+    executed, statuses = re.findall(r"\d+", done)
+    assert int(executed) > 100, "plans came of the calls"
+    assert int(statuses) >= 4
+
+
 def test_name_and_version_are_the_genuine_ones() -> None:
     dynamic = subprocess.run(
         ["readelf", "-d", LIBRARY], text=True, capture_output=True, check=True

@@ -42,10 +42,9 @@ static bool convolve(const struct dn_program *p, const struct dn_operation *o, v
 		copies[i] = borrow(&operands[i], o->wide, i == o->output);
 		good &= copies[i] != NULL;
 	}
-	if (good) {
-		dn_convolve(&o->geometry, direction, o->wide, copies[0], copies[1], copies[2], patches);
+	good = good && dn_convolve(&o->geometry, direction, o->wide, copies[0], copies[1], copies[2], patches);
+	if (good)
 		dn_unpack(operands[o->output].tensor, operands[o->output].data, o->wide, copies[o->output], o->alpha, o->beta);
-	}
 	for (int i = 0; i < 3; i++)
 		free(copies[i]);
 	return good;
@@ -87,15 +86,33 @@ static void map(const struct dn_program *p, const struct dn_operation *o, void *
 	} while (dn_walk_next(&w));
 }
 
-enum { REDUCE_ADD = 0, REDUCE_MUL = 1, REDUCE_MIN = 2, REDUCE_MAX = 3, REDUCE_AMAX = 4 };
+/* cudnnReduceTensorOp_t */
+enum {
+	REDUCE_ADD = 0,
+	REDUCE_MUL = 1,
+	REDUCE_MIN = 2,
+	REDUCE_MAX = 3,
+	REDUCE_AMAX = 4,
+	REDUCE_MEAN = 5,
+	REDUCE_NORM1 = 6,
+	REDUCE_NORM2 = 7,
+	REDUCE_MUL_NO_ZEROS = 8,
+};
 
 static double reduce(int kind, double sum, double value)
 {
 	switch (kind) {
 	case REDUCE_ADD:
+	case REDUCE_MEAN:
 		return sum + value;
+	case REDUCE_NORM1:
+		return sum + fabs(value);
+	case REDUCE_NORM2:
+		return sum + value * value;
 	case REDUCE_MUL:
 		return sum * value;
+	case REDUCE_MUL_NO_ZEROS:
+		return value == 0 ? sum : sum * value;
 	case REDUCE_MIN:
 		return fmin(sum, value);
 	case REDUCE_MAX:
@@ -107,9 +124,16 @@ static double reduce(int kind, double sum, double value)
 
 static double neutral(int kind)
 {
-	static const double values[] = { 0, 1, INFINITY, -INFINITY, 0 };
+	static const double values[] = { [REDUCE_MUL] = 1, [REDUCE_MIN] = INFINITY, [REDUCE_MAX] = -INFINITY,
+					 [REDUCE_MUL_NO_ZEROS] = 1 };
 
 	return values[kind];
+}
+
+/* What becomes of the sum of so many elements. */
+static double conclude(int kind, double sum, double count)
+{
+	return kind == REDUCE_MEAN ? sum / count : kind == REDUCE_NORM2 ? sqrt(sum) : sum;
 }
 
 /* The same shape with elements one after the other. */
@@ -147,6 +171,8 @@ static bool reduce_tensor(const struct dn_program *p, const struct dn_operation 
 			*sum = reduce(o->reduction, *sum, dn_get(x.data, x.tensor->type, w.at[0]));
 		} while (dn_walk_next(&w));
 	}
+	for (int64_t i = 0; i < n; i++)
+		sums[i] = conclude(o->reduction, sums[i], (double)dn_elements(x.tensor) / (double)n);
 	dn_unpack(y.tensor, y.data, true, sums, o->alpha, o->beta);
 	free(sums);
 	return true;

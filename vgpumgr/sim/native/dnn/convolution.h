@@ -37,8 +37,8 @@ struct dn_patches {
 /* Bytes that the patches take; -1: too many. */
 int64_t dn_patches_bytes(const struct dn_geometry *g, bool wide, int64_t images, int64_t tiles);
 
-/* x, w and y are packed. What is written starts as zeros. */
-void dn_convolve(const struct dn_geometry *g, enum dn_direction direction, bool wide, void *x, void *w, void *y,
+/* x, w and y are packed. What is written starts as zeros. False: there is no memory. */
+bool dn_convolve(const struct dn_geometry *g, enum dn_direction direction, bool wide, void *x, void *w, void *y,
 		 const struct dn_patches *patches);
 
 #endif

@@ -73,6 +73,8 @@ enum dn_kind {
 	DN_CONVOLUTION,
 	DN_POOLING,
 	DN_DROPOUT,
+	DN_OPERATION,
+	DN_REDUCTION,
 };
 struct dn_object {
 	struct dn_object *next;

@@ -11,6 +11,10 @@ enum { DN_VERSION = 92400 };
 DN_EXPORT size_t cudnnGetVersion(void);
 DN_EXPORT size_t cudnnGetCudartVersion(void);
 DN_EXPORT size_t cudnnGetMaxDeviceVersion(void);
+DN_EXPORT int cudnnGraphVersionCheck(void);
+DN_EXPORT int cudnnOpsVersionCheck(void);
+DN_EXPORT int cudnnCnnVersionCheck(void);
+DN_EXPORT int cudnnAdvVersionCheck(void);
 DN_EXPORT int cudnnGetProperty(int type, int *value);
 DN_EXPORT const char *cudnnGetErrorString(int status);
 DN_EXPORT void cudnnGetLastErrorString(char *message, size_t bytes);
@@ -184,5 +188,27 @@ DN_EXPORT int cudnnDropoutForward(void *handle, const void *descriptor, const vo
 		const void *y_desc, void *y, void *reserve, size_t bytes);
 DN_EXPORT int cudnnDropoutBackward(void *handle, const void *descriptor, const void *dy_desc, const void
 		*dy, const void *dx_desc, void *dx, void *reserve, size_t bytes);
+DN_EXPORT int cudnnTransformTensor(void *handle, const void *alpha, const void *x_desc, const void *x, const
+		void *beta, const void *y_desc, void *y);
+DN_EXPORT int cudnnCreateOpTensorDescriptor(void **descriptor);
+DN_EXPORT int cudnnDestroyOpTensorDescriptor(void *descriptor);
+DN_EXPORT int cudnnSetOpTensorDescriptor(void *descriptor, int kind, int compute, int nan);
+DN_EXPORT int cudnnGetOpTensorDescriptor(const void *descriptor, int *kind, int *compute, int *nan);
+DN_EXPORT int cudnnOpTensor(void *handle, const void *descriptor, const void *alpha1, const void *a_desc,
+		const void *a, const void *alpha2, const void *b_desc, const void *b, const void *beta, const void *c_desc,
+		void *c);
+DN_EXPORT int cudnnCreateReduceTensorDescriptor(void **descriptor);
+DN_EXPORT int cudnnDestroyReduceTensorDescriptor(void *descriptor);
+DN_EXPORT int cudnnSetReduceTensorDescriptor(void *descriptor, int kind, int compute, int nan, int indices,
+		int index_type);
+DN_EXPORT int cudnnGetReduceTensorDescriptor(const void *descriptor, int *kind, int *compute, int *nan, int
+		*indices, int *index_type);
+DN_EXPORT int cudnnGetReductionIndicesSize(void *handle, const void *descriptor, const void *a_desc, const
+		void *c_desc, size_t *bytes);
+DN_EXPORT int cudnnGetReductionWorkspaceSize(void *handle, const void *descriptor, const void *a_desc, const
+		void *c_desc, size_t *bytes);
+DN_EXPORT int cudnnReduceTensor(void *handle, const void *descriptor, void *indices, size_t indices_bytes,
+		void *workspace, size_t bytes, const void *alpha, const void *a_desc, const void *a, const void *beta, const
+		void *c_desc, void *c);
 
 #endif

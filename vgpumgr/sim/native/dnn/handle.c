@@ -22,6 +22,27 @@ size_t cudnnGetMaxDeviceVersion(void)
 	return 1210;
 }
 
+/* All parts of the library are this one, so they always belong together. */
+int cudnnGraphVersionCheck(void)
+{
+	return DN_SUCCESS;
+}
+
+int cudnnOpsVersionCheck(void)
+{
+	return DN_SUCCESS;
+}
+
+int cudnnCnnVersionCheck(void)
+{
+	return DN_SUCCESS;
+}
+
+int cudnnAdvVersionCheck(void)
+{
+	return DN_SUCCESS;
+}
+
 /* MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL */
 int cudnnGetProperty(int type, int *value)
 {
