@@ -10,36 +10,32 @@
 
 #include "blas_functions.h"
 #include "lane.h"
+#include "dnn_wire.h"
 #include "lt_wire.h"
+#include "math_channel.h"
 #include "mathematics.h"
+#include "maths.h"
 #include "session.h"
 #include "vg_worker.h"
 
-enum { THREADS = 3, HANDLES = 4, BYTES = 2048 };
+enum { THREADS = 3, HANDLES = 4, LIBRARIES = 3 };
 
 static struct vg_lane lane;
 static struct wk_session *session;
 static uint64_t context;
 static unsigned long count;
 static _Atomic uint32_t sequence, slots;
-static _Atomic uint64_t handles[2][HANDLES]; /* of each library */
+static _Atomic uint64_t handles[LIBRARIES][HANDLES], plans[HANDLES]; /* of each library; and cuDNN's execution plans */
 static _Atomic unsigned long accepted, refused;
 static _Atomic bool called[BLAS_FUNCTIONS], called_light[LT_FUNCTIONS];
 
-struct thread {
-	pthread_t thread;
-	uint64_t random;
-	_Alignas(8) uint8_t arguments[BYTES];
-	size_t length;
-};
-
-static uint64_t roll(struct thread *t)
+uint64_t roll(struct thread *t)
 {
 	t->random ^= t->random << 13, t->random ^= t->random >> 7, t->random ^= t->random << 17;
 	return t->random;
 }
 
-static bool once_in(struct thread *t, uint64_t n)
+bool once_in(struct thread *t, uint64_t n)
 {
 	return roll(t) % n == 0;
 }
@@ -82,7 +78,7 @@ static void send(uint32_t op, const uint8_t *bytes, size_t length)
 			send(VG_OP_##name, bytes_, size_);                           \
 	} while (0)
 
-static void put(struct thread *t, uint64_t word)
+void put(struct thread *t, uint64_t word)
 {
 	if (t->length + sizeof(word) > BYTES)
 		return;
@@ -210,23 +206,59 @@ static uint64_t make_light(struct thread *t)
 
 static void make_handle(struct thread *t)
 {
-	uint32_t library = once_in(t, 30) ? 7 : 1 + (uint32_t)(roll(t) % 2), slot = ++slots;
+	uint32_t library = once_in(t, 30) ? 7 : 1 + (uint32_t)(roll(t) % LIBRARIES), slot = ++slots;
 	uint64_t made = vg_handle_make(VG_TAG_MATH, 1, slot % VG_CAP_MATH);
 
 	if (slot >= VG_CAP_MATH)
 		return;
 	SEND(math_create, .context = context, .created = made, .library = library);
-	if (library <= 2)
+	if (library <= LIBRARIES)
 		handles[library - 1][roll(t) % HANDLES] = made;
+}
+
+static void keep_plan(struct thread *t)
+{
+	uint32_t slot = ++slots;
+	uint64_t handle = handles[once_in(t, 40) ? 0 : 2][roll(t) % HANDLES], made = vg_handle_make(VG_TAG_MATH, 1, slot % VG_CAP_MATH);
+
+	if (slot >= VG_CAP_MATH)
+		return;
+	make_plan(t);
+	if (once_in(t, 20))
+		t->length = roll(t) % (t->length + 1);
+	SEND(math_make, context, made, handle, once_in(t, 60) ? roll(t) % 9 : DNN_PLAN, { t->arguments, t->length });
+	plans[roll(t) % HANDLES] = made;
+}
+
+/* Any of the libraries': whose handle it is for, and its number. */
+static uint64_t make_call(struct thread *t, bool on_device, unsigned int *library)
+{
+	switch (roll(t) % 5) {
+	case 0:
+		*library = 0;
+		return make_blas(t, on_device);
+	case 1:
+		*library = once_in(t, 2);
+		return make_light(t);
+	case 2:
+		*library = 2;
+		make_execution(t, once_in(t, 60) ? roll(t) : plans[roll(t) % HANDLES]);
+		return DNN_EXECUTE;
+	default:
+		*library = 2;
+		return make_network(t);
+	}
 }
 
 static void call(struct thread *t)
 {
-	bool light = once_in(t, 2), on_device = once_in(t, 3);
-	uint64_t handle = handles[light ? once_in(t, 2) : 0][roll(t) % HANDLES];
-	uint64_t function = light ? make_light(t) : make_blas(t, on_device);
+	bool on_device = once_in(t, 3);
+	unsigned int library;
+	uint64_t function = make_call(t, on_device, &library);
+	uint64_t handle = once_in(t, 200) ? plans[roll(t) % HANDLES] : handles[library][roll(t) % HANDLES];
 	uint32_t mode = on_device | (once_in(t, 4) ? 2 : 0);
 	struct vg_bytes arguments = { t->arguments, t->length };
+	uint64_t way = t->length + 8 > POSTED_BYTES ? 2 : roll(t) % 3;
 
 	if (once_in(t, 20))
 		arguments.length = roll(t) % (t->length + 1);
@@ -234,7 +266,7 @@ static void call(struct thread *t)
 		arguments.length += 8;
 	if (once_in(t, 100))
 		handle ^= 1ull << roll(t) % 60;
-	switch (roll(t) % 3) {
+	switch (way) {
 	case 0:
 		SEND(math_call, context, handle, 0, function, mode, arguments);
 		break;
@@ -254,9 +286,13 @@ static void *live(void *argument)
 		if (once_in(t, 200))
 			make_handle(t);
 		if (once_in(t, 400))
-			SEND(math_destroy, context, handles[roll(t) % 2][roll(t) % HANDLES]);
+			SEND(math_destroy, context, handles[roll(t) % LIBRARIES][roll(t) % HANDLES]);
+		if (once_in(t, 40))
+			keep_plan(t);
+		if (once_in(t, 80))
+			SEND(math_destroy, context, plans[roll(t) % HANDLES]);
 		if (once_in(t, 100))
-			SEND(math_open, (uint32_t)(roll(t) % 4));
+			SEND(math_open, (uint32_t)(roll(t) % 5));
 		call(t);
 	}
 	return NULL;
@@ -268,7 +304,7 @@ static void start(void)
 
 	context = vg_handle_make(VG_TAG_CONTEXT, 1, 0);
 	SEND(context_create, .created = context);
-	for (int i = 0; i < 40; i++)
+	for (int i = 0; i < 60; i++)
 		make_handle(&t);
 }
 
@@ -279,6 +315,15 @@ static unsigned int count_called(const _Atomic bool *flags, unsigned int n)
 	for (unsigned int i = 0; i < n; i++)
 		found += flags[i];
 	return found;
+}
+
+/* Nothing of cuDNN is left where all sessions have ended. */
+static unsigned long count_left(void)
+{
+	unsigned long (*live)(void);
+
+	*(void **)&live = wk_math_find(VG_MATH_DNN, "null_networks_live");
+	return live ? live() : ~0ul;
 }
 
 int main(int argc, char **argv)
@@ -304,7 +349,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i].thread, NULL);
 	wk_session_destroy(session);
-	printf("%u functions %u light %lu accepted %lu refused\n", count_called(called, BLAS_FUNCTIONS),
-	       count_called(called_light, LT_FUNCTIONS), accepted, refused);
-	return lane.asked == lane.answered ? 0 : 1;
+	printf("%u functions %u light %u networks %lu accepted %lu refused\n", count_called(called, BLAS_FUNCTIONS),
+	       count_called(called_light, LT_FUNCTIONS), count_networks(), accepted, refused);
+	return lane.asked == lane.answered && !count_left() ? 0 : 1;
 }

@@ -38,6 +38,8 @@ def build(source: Path, directory: Path) -> Path:
         NATIVE / "generated/vg_dispatch.c",
         NATIVE / "generated/vg_blas_table.c",
         NATIVE / "generated/vg_blas_calls.c",
+        NATIVE / "generated/vg_dnn_table.c",
+        NATIVE / "generated/vg_dnn_calls.c",
         *WORKER_RULES,
     ]
     flags = [

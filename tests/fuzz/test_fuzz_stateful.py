@@ -24,6 +24,8 @@ from tests.unit.transport_rig import LIB
 from vgpumgr.virtio.codegen.__main__ import load
 from vgpumgr.virtio.codegen.blas import parse_blas
 from vgpumgr.virtio.codegen.coverage import MATHEMATICS as MATHEMATICS_SPEC
+from vgpumgr.virtio.codegen.coverage import NETWORKS
+from vgpumgr.virtio.codegen.dnn import parse_functions
 from vgpumgr.virtio.codegen.model import Field, Operation
 
 pytestmark = pytest.mark.native
@@ -34,7 +36,11 @@ NULL_LIBRARIES = LIB / "bin" / "null"
 GATE = 0.85
 """Lines of each gated file that a short run executes, at least."""
 #: what mathematics.c is for
-MATHEMATICS = ("blas.c", "libraries.c", "lt.c", "ops_math.c")
+MATHEMATICS = (
+    "blas.c", "dnn.c", "dnn_classic.c", "dnn_find.c", "dnn_tree.c", "libraries.c", "lt.c", "ops_math.c",
+)  # fmt: skip
+#: they are libraries of their own
+NULL_SOURCES = ("mathematics", "networks")
 #: the filter's tables are executed instruction by instruction in tests/unit/test_filter_table.py; main() is not linked;
 #: shares and the window take it that a process has one session, as a worker's have: the channel's tests run them
 #: (test_calls_with_share.py, tests/sanitize)
@@ -90,9 +96,10 @@ def compile_with(directory: Path, flags: Sequence[str], *words: str) -> None:
 def compile_worker(directory: Path, flags: Sequence[str]) -> list[str]:
     """Objects of the worker's calls and the null driver."""
     worker = [p for p in sorted((NATIVE / "worker").glob("*.c")) if p.name != "main.c"]
-    names = ("vg_codec.c", "vg_dispatch.c", "vg_blas_table.c", "vg_blas_calls.c")
+    names = ("vg_codec.c", "vg_dispatch.c")
+    names += tuple(f"vg_{n}_{kind}.c" for n in ("blas", "dnn") for kind in ("table", "calls"))
     generated = [NATIVE / "generated" / n for n in names]
-    driver = [p for p in sorted((NATIVE / "nulldriver").glob("*.c")) if p.stem != "mathematics"]
+    driver = [p for p in sorted((NATIVE / "nulldriver").glob("*.c")) if p.stem not in NULL_SOURCES]
     driver += [NATIVE / "transport" / f"worker_{name}.c" for name in ("limits", "share")]
     driver += WORKER_RULES
     sources = [*worker, *sorted((NATIVE / "codec").glob("*.c")), *generated, *driver]
@@ -153,8 +160,8 @@ def test_a_short_run_reaches_the_operations(tmp_path: Path) -> None:
 
 
 def fuzz_mathematics(directory: Path, sanitizer: str) -> list[int]:
-    """Functions of cuBLAS called, functions of cuBLASLt, calls accepted, calls refused."""
-    program = build(directory, ("mathematics.c", "lane.c"), sanitizer)
+    """Functions called of cuBLAS, of cuBLASLt, of cuDNN; calls accepted, calls refused."""
+    program = build(directory, ("mathematics.c", "networks.c", "lane.c"), sanitizer)
     count = os.environ.get("VGPUMGR_FUZZ_ROUNDS", "40000")
     seed = os.environ.get("VGPUMGR_FUZZ_SEED", "1")
     return [int(w) for w in run(program, str(NULL_LIBRARIES), count, seed).split() if w.isdigit()]
@@ -162,9 +169,10 @@ def fuzz_mathematics(directory: Path, sanitizer: str) -> list[int]:
 
 @each_sanitizer
 def test_calls_of_mathematics_libraries_harm_nobody(sanitizer: str, tmp_path: Path) -> None:
-    functions, light, accepted, refused = fuzz_mathematics(tmp_path, sanitizer)
+    functions, light, networks, accepted, refused = fuzz_mathematics(tmp_path, sanitizer)
     assert functions == len(parse_blas(MATHEMATICS_SPEC))
     assert light == 9
+    assert networks == len(parse_functions(NETWORKS)) + 6
     # the failure of a posted call is the error of the next
     assert accepted > 1000 < refused
 
@@ -175,7 +183,7 @@ def test_they_reach_the_code_for_mathematics_libraries(tmp_path: Path) -> None:
     short = {
         path.name: f"{share:.0%}"
         for path, share in shares.items()
-        if path.name in (*MATHEMATICS, "blas_functions.c") and share < GATE
+        if path.name in (*MATHEMATICS, "blas_functions.c", "dnn_wire.c") and share < GATE
     }
     assert not short, f"below {GATE:.0%} of its lines"
     assert {*MATHEMATICS} <= {path.name for path in shares}

@@ -1,4 +1,4 @@
-"""The guest's and the host's libraries of cuBLAS as files: what they export, and which one a worker's session loads."""
+"""The guest's and the host's libraries of cuBLAS and cuDNN as files: what they export, and which a session loads."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from tests.sim.test_run import PYTHON, RUN, host, machine
 from tests.support.run_host import Host, read_line
 from tests.unit.calls_rig import PROGRAM_S
 from tests.unit.transport_rig import LIB
-from vgpumgr.virtio.codegen.blas import implemented
-from vgpumgr.virtio.codegen.coverage import MATHEMATICS, math_names
+from vgpumgr.virtio.codegen.coverage import math_implemented, math_names
 
 __all__ = ["host", "machine"]
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
 
-@pytest.mark.parametrize("major", [12, 13])
-@pytest.mark.parametrize("library", ["cublas", "cublasLt"])
+@pytest.mark.parametrize(
+    ("library", "major"),
+    [("cublas", 12), ("cublas", 13), ("cublasLt", 12), ("cublasLt", 13), ("cudnn", 9)],
+)
 def test_every_documented_name_is_there_under_the_genuine_version(library: str, major: int) -> None:
     soname = f"lib{library}.so.{major}"
     table = subprocess.run(
@@ -34,7 +35,11 @@ def test_every_documented_name_is_there_under_the_genuine_version(library: str, 
     names = {name: kind for _, kind, name in rows if kind in "TW"}
     assert set(names) == {f"{n}@@{soname}" for n in math_names(library)}
     strong = {n.partition("@")[0] for n, kind in names.items() if kind == "T"}
-    assert strong == implemented(MATHEMATICS)[library]
+    assert strong == math_implemented()[library]
+    dynamic = subprocess.run(
+        ["readelf", "-d", str(LIB / "guest" / soname)], capture_output=True, text=True, check=True
+    )
+    assert f"Library soname: [{soname}]" in dynamic.stdout
 
 
 #: a product of 2 by 2 matrices, in two steps

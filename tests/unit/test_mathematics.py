@@ -61,3 +61,15 @@ def test_a_host_without_them_says_nothing_to_the_worker(tmp_path: Path) -> None:
     environ = {"VGPUMGR_MATH": str(tmp_path), "LD_LIBRARY_PATH": ""}
     assert (find_directories(environ), find_libraries(environ)) == ((), ())
     assert list_worker_options(environ) == ()
+
+
+def test_cudnn_has_a_major_of_its_own_and_may_lie_elsewhere(tmp_path: Path) -> None:
+    blas = put(tmp_path / "cu13" / "lib", "libcublas.so.13", "libcublasLt.so.13")
+    dnn = put(tmp_path / "cudnn" / "lib", "libcudnn.so.9", "libcudnn.so.13")
+    environ = {"VGPUMGR_MATH": f"{blas}:{dnn}"}
+    assert find_directories(environ) == (str(blas), str(dnn))
+    assert [one.path.name for one in find_libraries(environ)] == [
+        "libcublas.so.13",
+        "libcublasLt.so.13",
+        "libcudnn.so.9",
+    ]

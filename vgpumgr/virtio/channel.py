@@ -256,6 +256,7 @@ SHIMS = (
     "libcublas.so.13",
     "libcublasLt.so.12",
     "libcublasLt.so.13",
+    "libcudnn.so.9",
     "libcufft.so.11",
     "libcufft.so.12",
     "libcufile.so.0",

@@ -14,9 +14,8 @@ from vgpumgr.virtio.sandbox import list_library_places
 VARIABLE = "VGPUMGR_MATH"
 #: of NVIDIA's packages and installers
 _DIRECTORIES = ("/usr/local/cuda/lib64", "/usr/local/cuda-13/lib64", "/usr/local/cuda-12/lib64")
-LIBRARIES = ("libcublas.so", "libcublasLt.so")
-#: newest first, as the worker tries them
-_MAJORS = (13, 12)
+#: with their majors, newest first, as the worker tries them
+LIBRARIES = {"libcublas.so": (13, 12), "libcublasLt.so": (13, 12), "libcudnn.so": (9,)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ def find_directories(environ: Mapping[str, str]) -> tuple[str, ...]:
         driver = Path(environ.get("VGPUMGR_CUDA", ""))
         places = [str(driver.parent)] if driver.is_absolute() else []
         places += _DIRECTORIES
-    names = [f"{name}.{major}" for major in _MAJORS for name in LIBRARIES]
+    names = [f"{name}.{major}" for name, majors in LIBRARIES.items() for major in majors]
     found = (os.path.realpath(p) for p in places if any((Path(p) / n).exists() for n in names))
     return tuple(dict.fromkeys(found))
 
@@ -47,9 +46,9 @@ def find_libraries(environ: Mapping[str, str]) -> tuple[MathLibrary, ...]:
     """
     places = [*find_directories(environ), *list_library_places(environ)]
     found: dict[str, MathLibrary] = {}
-    for major, name, place in product(_MAJORS, LIBRARIES, places):
-        path = Path(place) / f"{name}.{major}"
-        if name not in found and path.exists():
+    for name, majors in LIBRARIES.items():
+        paths = (Path(place) / f"{name}.{major}" for major, place in product(majors, places))
+        if path := next(filter(Path.exists, paths), None):
             found[name] = MathLibrary(name, path.resolve())
     return tuple(found[name] for name in LIBRARIES if name in found)
 

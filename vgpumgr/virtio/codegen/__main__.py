@@ -17,6 +17,7 @@ from pathlib import Path
 from vgpumgr.virtio.codegen.blas import blas_outputs
 from vgpumgr.virtio.codegen.check import check
 from vgpumgr.virtio.codegen.coverage import count_names, emit_coverage
+from vgpumgr.virtio.codegen.dnn import dnn_outputs
 from vgpumgr.virtio.codegen.emit_codec import emit_codec, emit_ops, emit_seeds
 from vgpumgr.virtio.codegen.emit_guest import emit_stubs, emit_stubs_header
 from vgpumgr.virtio.codegen.emit_worker import emit_dispatch, emit_driver, emit_worker_header
@@ -35,6 +36,7 @@ OWN_EXPORTS = {
     "vgpumgr_call_unsupported",
     "vgpumgr_math_open",
     "vgpumgr_math_create",
+    "vgpumgr_math_make",
     "vgpumgr_math_destroy",
     "vgpumgr_math_call",
     "vgpumgr_math_alive",
@@ -56,7 +58,9 @@ def outputs(spec: Spec, native: str = "vgpumgr/virtio/native/generated") -> dict
     }
     seeds = {f"tests/fuzz/corpus/calls/{n}.bin": data for n, data in emit_seeds(spec).items()}
     written = {name: text.encode() for name, text in files.items()}
-    return written | blas_outputs(SPEC.with_name("cublas.yaml"), native) | seeds
+    mathematics = blas_outputs(SPEC.with_name("cublas.yaml"), native)
+    mathematics |= dnn_outputs(SPEC.with_name("cudnn.yaml"), native)
+    return written | mathematics | seeds
 
 
 def load(path: Path = SPEC) -> Spec:

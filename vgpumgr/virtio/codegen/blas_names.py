@@ -8,17 +8,17 @@ import sys
 from pathlib import Path
 
 
-def emit_unsupported(names: list[str]) -> str:
-    """``unsupported.c``"""
+def emit_unsupported(names: list[str], refuse: str) -> str:
+    """``unsupported.c``. `refuse` says the name and has the library's status."""
     out = [
         "/* Generated: names without an implementation. */",
-        "#include <stdatomic.h>\n\nint blas_unsupported(const char *name, atomic_flag *said);\n",
+        f"#include <stdatomic.h>\n\nint {refuse}(const char *name, atomic_flag *said);\n",
         "#define UNSUPPORTED(name) \\",
         '\t__attribute__((weak, visibility("default"))) int name(void); \\',
         "\tint name(void) \\",
         "\t{ \\",
         "\t\tstatic atomic_flag said = ATOMIC_FLAG_INIT; \\",
-        "\t\treturn blas_unsupported(#name, &said); \\",
+        f"\t\treturn {refuse}(#name, &said); \\",
         "\t}",
     ]
     return "\n".join([*out, *(f"UNSUPPORTED({n})" for n in names)]) + "\n"
@@ -49,7 +49,8 @@ def main() -> int:
     names, soname, output = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     found = names.read_text().split()
     output.mkdir(parents=True, exist_ok=True)
-    (output / "unsupported.c").write_text(emit_unsupported(found))
+    refuse = "dnn_unsupported" if "cudnn" in soname else "blas_unsupported"
+    (output / "unsupported.c").write_text(emit_unsupported(found, refuse))
     (output / "null.c").write_text(emit_null(found))
     (output / "exports.map").write_text(emit_map(found, soname))
     return 0

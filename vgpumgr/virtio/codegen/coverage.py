@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from vgpumgr.virtio.codegen.blas import implemented
+from vgpumgr.virtio.codegen import blas, dnn
 from vgpumgr.virtio.codegen.model import CallClass, Function, Spec, SpecError, Where
 from vgpumgr.virtio.codegen.stubs import read_stubs
 
@@ -20,6 +20,7 @@ REASONS = VIRTIO / "spec" / "refused.yaml"
 RUNTIME = VIRTIO / "native" / "cudart"
 RUNTIMES = (12, 13)
 MATHEMATICS = VIRTIO / "spec" / "cublas.yaml"
+NETWORKS = VIRTIO / "spec" / "cudnn.yaml"
 #: a definition by hand, or by one of the macros that define a name with its per-thread variant
 DEFINED = re.compile(r"^(?:API\b[^;{(]*?\b(\w+)\s*\(|\w*API\w*\(\s*(\w+))", re.MULTILINE)
 #: version 12's headers rename these, so that the source has the left one and the library the right one
@@ -65,6 +66,11 @@ def math_names(library: str) -> list[str]:
     return (VIRTIO / "spec" / f"{library}-names.txt").read_text().split()
 
 
+def math_implemented() -> dict[str, set[str]]:
+    """By mathematics library: the names that the guest has more than a refusal of."""
+    return blas.implemented(MATHEMATICS) | {"cudnn": dnn.implemented(NETWORKS)}
+
+
 def refused_names(spec: Spec) -> dict[str, list[str]]:
     """By interface: the names that answer "not supported"."""
     described = {e for f in spec.functions for e in f.exports}
@@ -75,7 +81,7 @@ def refused_names(spec: Spec) -> dict[str, list[str]]:
     }
     mathematics = {
         f"lib{library}": [n for n in math_names(library) if n not in found]
-        for library, found in implemented(MATHEMATICS).items()
+        for library, found in math_implemented().items()
     }
     return {"libcuda.so.1": driver} | runtime | mathematics
 
@@ -114,7 +120,7 @@ def count_names(spec: Spec) -> Iterator[str]:
     """For ``./run lint``: how many names are refused, for each library."""
     whole = {f"libcudart.so.{v}": len(runtime_names(v)) for v in RUNTIMES}
     whole["libcuda.so.1"] = len(driver_names())
-    whole |= {f"lib{n}": len(math_names(n)) for n in implemented(MATHEMATICS)}
+    whole |= {f"lib{n}": len(math_names(n)) for n in math_implemented()}
     for library, names in refused_names(spec).items():
         later = sum(len(n) for why, n in sort_by_reason(names).items() if why.startswith("not yet"))
         yield f"{library:15} {whole[library]:4} names, {len(names):4} refused ({later} of them: not yet)"
@@ -135,7 +141,7 @@ def _list_refused(spec: Spec) -> Iterator[str]:
     for title, names in (
         ("Refused by libcuda.so.1", refused["libcuda.so.1"]),
         *((f"Refused by libcudart.so.{v}", refused[f"libcudart.so.{v}"]) for v in RUNTIMES),
-        *((f"Refused by lib{n}", refused[f"lib{n}"]) for n in implemented(MATHEMATICS)),
+        *((f"Refused by lib{n}", refused[f"lib{n}"]) for n in math_implemented()),
     ):
         yield from ("", f"## {title}", "", "| why | names | |", "|---|---|---|")
         for why, found in sort_by_reason(names).items():
@@ -152,7 +158,8 @@ def emit_coverage(spec: Spec) -> str:
         "",
         f"Generated from `vgpumgr/virtio/spec/` ({spec.file}, refused.yaml); do not edit. The guest's `libcuda.so.1`",
         f"exports every name of cuda.h {spec.header}, its `libcudart.so.12` and `.13` every name of the vendor's.",
-        "`libcublas` and `libcublasLt`, each for 12 and 13, export every documented name of the vendor's.",
+        "`libcublas` and `libcublasLt`, each for 12 and 13, and `libcudnn` for 9 export every documented name of the",
+        "vendor's.",
         "What is refused answers CUDA_ERROR_NOT_SUPPORTED, and names itself once on standard error",
         "(`VGPUMGR_QUIET=1`: never).",
         "",
@@ -163,7 +170,7 @@ def emit_coverage(spec: Spec) -> str:
     for v in RUNTIMES:
         every, missing = len(runtime_names(v)), len(refused[f"libcudart.so.{v}"])
         out.append(f"| libcudart.so.{v} | {every} | {every - missing} | {missing} |")
-    for library in implemented(MATHEMATICS):
+    for library in math_implemented():
         every, missing = len(math_names(library)), len(refused[f"lib{library}"])
         out.append(f"| lib{library} | {every} | {every - missing} | {missing} |")
     for stub in read_stubs():

@@ -7,11 +7,10 @@
 #ifndef VGPUMGR_BLAS_GUEST_H
 #define VGPUMGR_BLAS_GUEST_H
 
-#include <math_channel.h>
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "blas_functions.h"
+#include "guest_math.h"
 #include "vg_blas.h"
 
 #define BLAS_API __attribute__((visibility("default")))
@@ -22,8 +21,6 @@ enum { BLAS_OK = 0, BLAS_NOT_INITIALIZED = 1, BLAS_ALLOC_FAILED = 3, BLAS_INVALI
        BLAS_LICENSE_ERROR = 16 };
 
 #define BLAS_MAGIC 0x7667626c61730001 /* of a handle: "vgblas" */
-
-enum { BLAS_KNOWN = 4096 };
 
 /* What the library is set to. */
 struct blas_state {
@@ -42,26 +39,10 @@ struct blas_handle {
 	int mode;                 /* cublasPointerMode_t */
 	struct blas_state wanted, sent;
 	bool anew;                /* its stream has been set since the last call */
-	uint64_t known[BLAS_KNOWN]; /* kinds of calls that the library does, by hash; 0: none */
-	unsigned int known_count;
+	struct math_known known;
 };
 
 /* ---- channel.c */
-struct blas_channel {
-	math_open_fn *open;
-	math_create_fn *create;
-	math_destroy_fn *destroy;
-	math_call_fn *call;
-	math_alive_fn *alive;
-	int (*unsupported)(const char *name, atomic_flag *told);
-	int (*pointer_attribute)(void *data, int attribute, uint64_t address);
-	int (*copy)(uint64_t to, uint64_t from, size_t bytes);
-	int (*copy_async)(uint64_t to, uint64_t from, size_t bytes, void *stream);
-	int (*copy_2d)(const void *shape);
-	int (*copy_2d_async)(const void *shape, void *stream);
-};
-/* NULL: this process has no libcuda.so.1 of a forwarded GPU. */
-const struct blas_channel *blas_channel(void);
 /* What a driver's error is to a caller of the library. */
 int blas_status(int result);
 /* BLAS_NOT_SUPPORTED; says the name the first time. */
@@ -70,11 +51,8 @@ int blas_unsupported(const char *name, atomic_flag *told);
 /* NULL: it is none, or its context has gone. */
 struct blas_handle *blas_handle(void *handle);
 
-/* ---- handle.c */
 int blas_create(uint32_t library, void **handle);
 int blas_destroy(void *handle);
-/* 0 where the host has no library. */
-uint64_t blas_version(uint32_t library);
 
 /* ---- call.c */
 /* Calls `f` with the words of its arguments. */
@@ -83,7 +61,5 @@ int blas_call(void *handle, const struct blas_function *f, const uint64_t *words
 int blas_send(struct blas_handle *h, struct math_request *request, uint64_t kind);
 /* Under the lock: what numbers the handle has been set to; the library may refuse one. */
 int blas_send_numbers(struct blas_handle *h);
-/* A hash of what decides whether the library does something. */
-uint64_t blas_hash(uint64_t hash, uint64_t word);
 
 #endif

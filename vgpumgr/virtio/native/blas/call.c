@@ -6,50 +6,13 @@
 
 enum { BYTES_MAX = 2048, VALUES_MAX = 4096, ALIGNMENT = 16 };
 
-uint64_t blas_hash(uint64_t hash, uint64_t word)
-{
-	hash ^= word;
-	hash *= 0x9e3779b97f4a7c15;
-	return hash ^ hash >> 29;
-}
-
-static bool is_known(const struct blas_handle *h, uint64_t kind)
-{
-	for (uint64_t i = kind % BLAS_KNOWN; h->known[i]; i = (i + 1) % BLAS_KNOWN)
-		if (h->known[i] == kind)
-			return true;
-	return false;
-}
-
-static void remember(struct blas_handle *h, uint64_t kind)
-{
-	uint64_t i = kind % BLAS_KNOWN;
-
-	if (h->known_count >= BLAS_KNOWN / 2) {
-		memset(h->known, 0, sizeof(h->known));
-		h->known_count = 0;
-	}
-	while (h->known[i])
-		i = (i + 1) % BLAS_KNOWN;
-	h->known[i] = kind;
-	h->known_count++;
-}
-
 int blas_send(struct blas_handle *h, struct math_request *request, uint64_t kind)
 {
 	int result;
 
-	kind |= 1; /* 0 is an empty place */
-	/* what sets the stream anew must not be lost behind another call's error */
-	if (request->wait == MATH_POST && (request->mode & MATH_ANEW || !is_known(h, kind)))
-		request->wait = MATH_TRY;
 	request->handle = h->id;
-	result = blas_channel()->call(request);
-	if (result)
-		return blas_status(result);
-	if (request->wait == MATH_TRY && request->status == BLAS_OK)
-		remember(h, kind);
-	return request->status;
+	result = math_send(&h->known, request, kind);
+	return result ? blas_status(result) : request->status;
 }
 
 /* ---- what has been set */
@@ -62,7 +25,7 @@ static int send_state(struct blas_handle *h, unsigned int place, const uint64_t 
 	int status;
 
 	request.handle = h->id;
-	status = blas_status(blas_channel()->call(&request));
+	status = blas_status(math_channel()->call(&request));
 	if (status == BLAS_OK)
 		status = request.status;
 	if (status == BLAS_OK)
@@ -140,16 +103,16 @@ static bool is_value(const struct blas_argument *a, bool on_device)
 /* Sizes and types decide what the library does, how the handle is set, and of addresses of matrices their alignment. */
 static uint64_t kind_of(const struct blas_handle *h, const struct blas_function *f, const uint64_t *words)
 {
-	uint64_t kind = blas_hash(f->id, (uint64_t)h->mode);
+	uint64_t kind = math_hash(f->id, (uint64_t)h->mode);
 
-	kind = blas_hash(kind, h->sent.workspace_bytes);
-	kind = blas_hash(kind, (uint64_t)h->sent.math << 32 | (uint32_t)h->sent.processors);
-	kind = blas_hash(kind, (uint64_t)h->sent.atomics);
+	kind = math_hash(kind, h->sent.workspace_bytes);
+	kind = math_hash(kind, (uint64_t)h->sent.math << 32 | (uint32_t)h->sent.processors);
+	kind = math_hash(kind, (uint64_t)h->sent.atomics);
 	for (unsigned int i = 0; i < f->count; i++) {
 		enum blas_kind what = f->arguments[i].kind;
 		uint64_t address = what == BLAS_DEVICE && words[i] ? 1 + words[i] % ALIGNMENT : words[i] != 0;
 
-		kind = blas_hash(kind, what < BLAS_DEVICE ? words[i] : address);
+		kind = math_hash(kind, what < BLAS_DEVICE ? words[i] : address);
 	}
 	return kind;
 }

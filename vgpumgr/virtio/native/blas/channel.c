@@ -1,46 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way to the host: the guest's libcuda.so.1. */
-#include <dlfcn.h>
-
+/* What the channel answers, and handles that are there. */
 #include "blas.h"
-
-#if defined(__x86_64__)
-/* As in the runtime library: loads on glibc 2.28, too. */
-__asm__(".symver dlopen,dlopen@GLIBC_2.2.5");
-__asm__(".symver dlsym,dlsym@GLIBC_2.2.5");
-#endif
-
-static struct blas_channel channel;
-static bool found;
-
-static void find(void)
-{
-	/* Never closed: its threads outlive any use of ours. */
-	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-
-	if (!library)
-		return;
-	*(void **)&channel.open = dlsym(library, "vgpumgr_math_open");
-	*(void **)&channel.create = dlsym(library, "vgpumgr_math_create");
-	*(void **)&channel.destroy = dlsym(library, "vgpumgr_math_destroy");
-	*(void **)&channel.call = dlsym(library, "vgpumgr_math_call");
-	*(void **)&channel.alive = dlsym(library, "vgpumgr_math_alive");
-	*(void **)&channel.unsupported = dlsym(library, "vgpumgr_call_unsupported");
-	*(void **)&channel.pointer_attribute = dlsym(library, "cuPointerGetAttribute");
-	*(void **)&channel.copy = dlsym(library, "cuMemcpy");
-	*(void **)&channel.copy_async = dlsym(library, "cuMemcpyAsync");
-	*(void **)&channel.copy_2d = dlsym(library, "cuMemcpy2DUnaligned_v2");
-	*(void **)&channel.copy_2d_async = dlsym(library, "cuMemcpy2DAsync_v2");
-	found = channel.open && channel.create && channel.destroy && channel.call && channel.alive;
-}
-
-const struct blas_channel *blas_channel(void)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, find);
-	return found ? &channel : NULL;
-}
 
 int blas_status(int result)
 {
@@ -62,10 +22,7 @@ int blas_status(int result)
 
 int blas_unsupported(const char *name, atomic_flag *told)
 {
-	const struct blas_channel *c = blas_channel();
-
-	if (c && c->unsupported)
-		c->unsupported(name, told);
+	math_refuse(name, told);
 	return BLAS_NOT_SUPPORTED;
 }
 
@@ -73,7 +30,7 @@ struct blas_handle *blas_handle(void *handle)
 {
 	struct blas_handle *h = handle;
 
-	if (!h || h->magic != BLAS_MAGIC || !blas_channel() || !blas_channel()->alive(h->id))
+	if (!h || h->magic != BLAS_MAGIC || !math_channel() || !math_channel()->alive(h->id))
 		return NULL;
 	return h;
 }

@@ -35,14 +35,14 @@ static int run(const struct copy *c, void *stream, bool async)
 		s.from_host = c->from, s.to_device = (uintptr_t)c->to;
 	else
 		s.from_device = (uintptr_t)c->from, s.to_host = c->to;
-	return async ? blas_channel()->copy_2d_async(&s, stream) : blas_channel()->copy_2d(&s);
+	return async ? math_channel()->copy_2d_async(&s, stream) : math_channel()->copy_2d(&s);
 }
 
 static int copy(const struct copy *c, void *stream, bool async)
 {
 	int result;
 
-	if (!blas_channel())
+	if (!math_channel())
 		return BLAS_NOT_INITIALIZED;
 	if (!c->from || !c->to)
 		return BLAS_INVALID_VALUE;

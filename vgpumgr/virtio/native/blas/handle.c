@@ -1,40 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Handles: made on the host, and what they are set to, which is kept here. */
-#include <dlfcn.h>
 #include <stdlib.h>
 
 #include "blas.h"
 
-#if defined(__x86_64__)
-__asm__(".symver dlsym,dlsym@GLIBC_2.2.5");
-__asm__(".symver dlopen,dlopen@GLIBC_2.2.5");
-#endif
-
 enum { ALIGNMENT = 256 };
-
-/* A program of the runtime's has no context before its first call, and the runtime knows which device it wants. */
-static void ask_runtime(void)
-{
-	static const char *const names[] = { "libcudart.so.13", "libcudart.so.12" };
-	int (*nothing)(void *);
-
-	for (int i = 0; i < 2; i++) {
-		void *library = dlopen(names[i], RTLD_NOW | RTLD_NOLOAD);
-
-		if (!library)
-			continue;
-		*(void **)&nothing = dlsym(library, "cudaFree");
-		if (nothing)
-			nothing(NULL);
-		dlclose(library);
-		return;
-	}
-}
 
 int blas_create(uint32_t library, void **handle)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
-	const struct blas_channel *c = blas_channel();
+	const struct math_channel *c = math_channel();
 	struct blas_handle *h;
 	int status, result;
 
@@ -43,7 +18,7 @@ int blas_create(uint32_t library, void **handle)
 	*handle = NULL;
 	if (!c)
 		return BLAS_NOT_INITIALIZED;
-	ask_runtime();
+	math_ask_runtime();
 	h = calloc(1, sizeof(*h));
 	if (!h)
 		return BLAS_ALLOC_FAILED;
@@ -67,20 +42,13 @@ int blas_destroy(void *handle)
 	struct blas_handle *h = handle;
 	int result;
 
-	if (!h || h->magic != BLAS_MAGIC || !blas_channel())
+	if (!h || h->magic != BLAS_MAGIC || !math_channel())
 		return BLAS_NOT_INITIALIZED;
-	result = blas_channel()->alive(h->id) ? blas_channel()->destroy(h->id) : 0;
+	result = math_channel()->alive(h->id) ? math_channel()->destroy(h->id) : 0;
 	h->magic = 0;
 	pthread_mutex_destroy(&h->lock);
 	free(h);
 	return blas_status(result);
-}
-
-uint64_t blas_version(uint32_t library)
-{
-	struct math_library found;
-
-	return blas_channel() && !blas_channel()->open(library, &found) ? found.version : 0;
 }
 
 BLAS_API int cublasCreate_v2(void **handle);
@@ -101,7 +69,7 @@ int cublasGetVersion_v2(void *handle, int *version)
 	(void)handle;
 	if (!version)
 		return BLAS_INVALID_VALUE;
-	*version = (int)blas_version(VG_MATH_BLAS);
+	*version = (int)math_version(VG_MATH_BLAS);
 	return *version ? BLAS_OK : BLAS_NOT_INITIALIZED;
 }
 

@@ -26,7 +26,7 @@ static void put(struct words *w, uint64_t word)
 static void put_kind(struct words *w, uint64_t word)
 {
 	put(w, word);
-	w->kind = blas_hash(w->kind, word);
+	w->kind = math_hash(w->kind, word);
 }
 
 static void put_algo(struct words *w, const uint64_t *algo)
@@ -44,7 +44,7 @@ static uint64_t kind_of_address(uint64_t address)
 static void put_address(struct words *w, const void *address)
 {
 	put(w, (uintptr_t)address);
-	w->kind = blas_hash(w->kind, kind_of_address((uintptr_t)address));
+	w->kind = math_hash(w->kind, kind_of_address((uintptr_t)address));
 }
 
 /* Values of attributes decide. */
@@ -53,8 +53,8 @@ static void hash_attributes(struct words *w, enum lt_object_kind kind, const uin
 	for (uint64_t i = 0; i < packed[0]; i++) {
 		uint64_t head = packed[1 + 2 * i], value = packed[2 + 2 * i];
 
-		w->kind = blas_hash(w->kind, head);
-		w->kind = blas_hash(w->kind, lt_is_address(kind, (uint32_t)head) ? kind_of_address(value) : value);
+		w->kind = math_hash(w->kind, head);
+		w->kind = math_hash(w->kind, lt_is_address(kind, (uint32_t)head) ? kind_of_address(value) : value);
 	}
 }
 
@@ -106,7 +106,7 @@ static void put_scalar(struct words *w, const void *scalar, bool on_host, uint64
 	put(w, on_host ? value[0] : (uintptr_t)scalar);
 	put(w, value[1]);
 	/* only without a third matrix does it decide whether it is 0 */
-	w->kind = blas_hash(w->kind, on_host ? value[0] || value[1] : 2);
+	w->kind = math_hash(w->kind, on_host ? value[0] || value[1] : 2);
 }
 
 /* False: one that is needed is missing. */
@@ -130,7 +130,7 @@ static int send(struct blas_handle *h, uint64_t function, const struct words *w,
 	if (w->full)
 		return BLAS_NOT_SUPPORTED;
 	pthread_mutex_lock(&h->lock);
-	status = blas_send(h, &request, blas_hash(w->kind, function));
+	status = blas_send(h, &request, math_hash(w->kind, function));
 	pthread_mutex_unlock(&h->lock);
 	return status;
 }
@@ -149,7 +149,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t hash_all(const struct words *w, uint64_t hash)
 {
 	for (size_t i = 0; i < w->count; i++)
-		hash = blas_hash(hash, w->at[i]);
+		hash = math_hash(hash, w->at[i]);
 	return hash;
 }
 
@@ -185,14 +185,14 @@ static int ask(struct blas_handle *h, uint64_t function, const struct words *w, 
 	struct math_request request = { .handle = h->id, .function = function, .wait = MATH_ASK, .arguments = w->at,
 					.length = w->count * sizeof(w->at[0]), .values = reply, .room = REPLY_BYTES };
 	/* two hashes: a wrong answer for another question is out of the question */
-	uint64_t hash = hash_all(w, blas_hash(h->id, function)), check = hash_all(w, blas_hash(hash, ~function));
+	uint64_t hash = hash_all(w, math_hash(h->id, function)), check = hash_all(w, math_hash(hash, ~function));
 	int result;
 
 	if (w->full)
 		return BLAS_NOT_SUPPORTED;
 	if (recall(hash, check, reply, length))
 		return BLAS_OK;
-	result = blas_channel()->call(&request);
+	result = math_channel()->call(&request);
 	if (result)
 		return blas_status(result);
 	*length = request.filled;
@@ -233,7 +233,7 @@ int cublasLtDestroy(void *handle)
 BLAS_API size_t cublasLtGetVersion(void);
 size_t cublasLtGetVersion(void)
 {
-	return blas_version(VG_MATH_LT);
+	return math_version(VG_MATH_LT);
 }
 
 BLAS_API int cublasLtMatmul(void *handle, void *desc, const void *alpha, const void *a, void *a_layout, const void *b,

@@ -40,7 +40,7 @@ static const char *text_of(int status)
 
 static int property(uint32_t library, int type, int *value)
 {
-	uint64_t version = blas_version(library);
+	uint64_t version = math_version(library);
 
 	if (!value || type < 0 || type > 2)
 		return BLAS_INVALID_VALUE;

@@ -7,10 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "math_channel.h"
 #include "vg_blas.h"
-
-/* Libraries of math_open. */
-enum { VG_MATH_BLAS = 1, VG_MATH_LT = 2 };
 
 enum blas_kind {
 	BLAS_OP, BLAS_FILL, BLAS_DIAG, BLAS_SIDE, BLAS_TYPE, BLAS_COMPUTE, BLAS_ALGO, /* enumerations */

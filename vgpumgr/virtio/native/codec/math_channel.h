@@ -7,6 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Libraries of math_open. */
+enum { VG_MATH_BLAS = 1, VG_MATH_LT = 2, VG_MATH_DNN = 3 };
+
 /* How a function is called. MATH_ANEW: the stream has been set, which takes the library's own workspace again. */
 enum { MATH_ON_DEVICE = 1, MATH_ANEW = 2 };
 enum math_wait { MATH_POST, MATH_TRY, MATH_ASK };
@@ -26,7 +29,7 @@ struct math_request {
 	size_t length;
 	void *values;             /* what it gives back */
 	size_t room, filled;
-	int status;               /* cublasStatus_t; 0 of a posted call */
+	int status;               /* cublasStatus_t, cudnnStatus_t; 0 of a posted call */
 };
 
 /* A CUresult: 801 where the host has no such library, or the worker knows nothing of them. */
@@ -35,6 +38,8 @@ typedef int math_open_fn(uint32_t library, struct math_library *out);
 typedef int math_create_fn(uint32_t library, uint64_t *handle, int *status);
 typedef int math_destroy_fn(uint64_t handle);
 typedef int math_call_fn(struct math_request *request);
+/* An object that is kept, beside the request's handle and in its context; it ends with math_destroy, or with that handle. */
+typedef int math_make_fn(struct math_request *request, uint64_t *made);
 /* Whether the handle, and the context that it was made in, are there still. */
 typedef bool math_alive_fn(uint64_t handle);
 

@@ -288,7 +288,7 @@ void vg_put_math_ask_request(struct vg_encoder *e, const struct vg_math_ask_requ
 	vg_put_u64(e, v->stream);
 	vg_put_u64(e, v->function);
 	vg_put_u64(e, v->mode);
-	vg_put_bytes(e, v->arguments.data, v->arguments.length, 2048);
+	vg_put_bytes(e, v->arguments.data, v->arguments.length, 24576);
 }
 
 void vg_get_math_ask_request(struct vg_decoder *d, struct vg_math_ask_request *v)
@@ -298,7 +298,7 @@ void vg_get_math_ask_request(struct vg_decoder *d, struct vg_math_ask_request *v
 	v->stream = vg_get_handle(d, VG_TAG_STREAM);
 	v->function = vg_get_u64(d);
 	v->mode = vg_get_u32(d);
-	v->arguments = vg_get_bytes(d, 2048);
+	v->arguments = vg_get_bytes(d, 24576);
 }
 
 size_t vg_size_math_ask_reply(const struct vg_math_ask_reply *v)
@@ -309,13 +309,53 @@ size_t vg_size_math_ask_reply(const struct vg_math_ask_reply *v)
 void vg_put_math_ask_reply(struct vg_encoder *e, const struct vg_math_ask_reply *v)
 {
 	vg_put_i32(e, v->status);
-	vg_put_bytes(e, v->values, v->values_length, 4096);
+	vg_put_bytes(e, v->values, v->values_length, 12288);
 }
 
 void vg_get_math_ask_reply(struct vg_decoder *d, struct vg_math_ask_reply *v)
 {
 	v->status = vg_get_i32(d);
-	v->values_length = vg_get_array(d, v->values, 4096);
+	v->values_length = vg_get_array(d, v->values, 12288);
+}
+
+size_t vg_size_math_make_request(const struct vg_math_make_request *v)
+{
+	return 32 + vg_blob_size(v->arguments.length);
+}
+
+void vg_put_math_make_request(struct vg_encoder *e, const struct vg_math_make_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->created);
+	vg_put_u64(e, v->handle);
+	vg_put_u64(e, v->function);
+	vg_put_bytes(e, v->arguments.data, v->arguments.length, 24576);
+}
+
+void vg_get_math_make_request(struct vg_decoder *d, struct vg_math_make_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->created = vg_get_mint(d, VG_TAG_MATH);
+	v->handle = vg_get_handle(d, VG_TAG_MATH);
+	v->function = vg_get_u64(d);
+	v->arguments = vg_get_bytes(d, 24576);
+}
+
+size_t vg_size_math_make_reply(const struct vg_math_make_reply *v)
+{
+	return 8 + vg_blob_size(v->values_length);
+}
+
+void vg_put_math_make_reply(struct vg_encoder *e, const struct vg_math_make_reply *v)
+{
+	vg_put_i32(e, v->status);
+	vg_put_bytes(e, v->values, v->values_length, 2048);
+}
+
+void vg_get_math_make_reply(struct vg_decoder *d, struct vg_math_make_reply *v)
+{
+	v->status = vg_get_i32(d);
+	v->values_length = vg_get_array(d, v->values, 2048);
 }
 
 size_t vg_size_memory_allocate_request(const struct vg_memory_allocate_request *v __attribute__((unused)))

@@ -300,6 +300,38 @@ static int handle_math_ask(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, data, size);
 }
 
+static int handle_math_make(struct wk_call *c, bool check_only)
+{
+	struct vg_math_make_request in;
+	struct vg_math_make_reply out;
+	uint8_t data[VG_MAX_math_make_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_math_make_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_MATH, in.created))
+		return -EPROTO;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_math_make(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_math_make_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_math_make_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
 static int handle_memory_allocate(struct wk_call *c, bool check_only)
 {
 	struct vg_memory_allocate_request in;
@@ -3189,6 +3221,10 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_math_try: {
 		static const struct wk_operation it = { "math_try", handle_math_try, WK_IN_CONTEXT | WK_WORK };
+		return &it;
+	}
+	case VG_OP_math_make: {
+		static const struct wk_operation it = { "math_make", handle_math_make, WK_IN_CONTEXT | WK_BLOCKING };
 		return &it;
 	}
 	case VG_OP_memory_allocate: {

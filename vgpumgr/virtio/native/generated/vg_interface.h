@@ -20,11 +20,12 @@ static const uint64_t vg_interface_words[] = {
 	0x0017ebb66f27af77, /* cuCtxSetSharedMemConfig */
 	0x0018a41a00662cde, /* cuCtxGetSharedMemConfig */
 	0x0020bb85be4a5c67, /* math_open */
-	0x0021d5a432bac8ea, /* math_create */
-	0x00228468943b9d1a, /* math_destroy */
-	0x00230c367d81861e, /* math_call */
-	0x002427527bc85bbf, /* math_ask */
-	0x00251c243342a9d2, /* math_try */
+	0x0021eba462741c3d, /* math_create */
+	0x00229db2aadedb88, /* math_destroy */
+	0x0023171de01a05fe, /* math_call */
+	0x0024f5f04ca4ac40, /* math_ask */
+	0x002588cac9303684, /* math_try */
+	0x0026122a31c204c7, /* math_make */
 	0x0100f81aa5497aa9, /* memory_allocate */
 	0x010125442b8c0a2e, /* memory_allocate_pitch */
 	0x010253e48a843376, /* memory_free */
@@ -135,7 +136,7 @@ static const uint64_t vg_interface_words[] = {
 };
 
 static const struct vg_interface vg_interface = {
-	vg_interface_words, 125, { 0x6e, 0xfe, 0xcd, 0x18, 0xa6, 0xa2, 0x7a, 0xb4, 0x71, 0x84, 0x3f, 0x0c, 0x28, 0xe2, 0x7b, 0x52 },
+	vg_interface_words, 126, { 0x88, 0xa4, 0xe0, 0xf3, 0xab, 0x88, 0x32, 0x3f, 0xd5, 0xcc, 0x18, 0xf0, 0xf6, 0x03, 0xc6, 0x83 },
 };
 
 #endif

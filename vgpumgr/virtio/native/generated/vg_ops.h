@@ -34,7 +34,7 @@ enum {
 	VG_TAG_SURFACE = 13,
 	VG_CAP_SURFACE = 262144,
 	VG_TAG_MATH = 14,
-	VG_CAP_MATH = 1024,
+	VG_CAP_MATH = 16384,
 };
 
 enum vg_op {
@@ -56,6 +56,7 @@ enum vg_op {
 	VG_OP_math_call = 0x0023,
 	VG_OP_math_ask = 0x0024,
 	VG_OP_math_try = 0x0025,
+	VG_OP_math_make = 0x0026,
 	VG_OP_memory_allocate = 0x0100,
 	VG_OP_memory_allocate_pitch = 0x0101,
 	VG_OP_memory_free = 0x0102,
@@ -339,7 +340,7 @@ struct vg_math_ask_request {
 	struct vg_bytes arguments;
 };
 
-enum { VG_MAX_math_ask_request = 2096 }; /* bytes on the wire */
+enum { VG_MAX_math_ask_request = 24624 }; /* bytes on the wire */
 size_t vg_size_math_ask_request(const struct vg_math_ask_request *v);
 void vg_put_math_ask_request(struct vg_encoder *e, const struct vg_math_ask_request *v);
 void vg_get_math_ask_request(struct vg_decoder *d, struct vg_math_ask_request *v);
@@ -347,13 +348,37 @@ void vg_get_math_ask_request(struct vg_decoder *d, struct vg_math_ask_request *v
 struct vg_math_ask_reply {
 	int32_t status;
 	size_t values_length;
-	uint8_t values[4096];
+	uint8_t values[12288];
 };
 
-enum { VG_MAX_math_ask_reply = 4112 }; /* bytes on the wire */
+enum { VG_MAX_math_ask_reply = 12304 }; /* bytes on the wire */
 size_t vg_size_math_ask_reply(const struct vg_math_ask_reply *v);
 void vg_put_math_ask_reply(struct vg_encoder *e, const struct vg_math_ask_reply *v);
 void vg_get_math_ask_reply(struct vg_decoder *d, struct vg_math_ask_reply *v);
+
+struct vg_math_make_request {
+	uint64_t context;
+	uint64_t created;
+	uint64_t handle;
+	uint64_t function;
+	struct vg_bytes arguments;
+};
+
+enum { VG_MAX_math_make_request = 24616 }; /* bytes on the wire */
+size_t vg_size_math_make_request(const struct vg_math_make_request *v);
+void vg_put_math_make_request(struct vg_encoder *e, const struct vg_math_make_request *v);
+void vg_get_math_make_request(struct vg_decoder *d, struct vg_math_make_request *v);
+
+struct vg_math_make_reply {
+	int32_t status;
+	size_t values_length;
+	uint8_t values[2048];
+};
+
+enum { VG_MAX_math_make_reply = 2064 }; /* bytes on the wire */
+size_t vg_size_math_make_reply(const struct vg_math_make_reply *v);
+void vg_put_math_make_reply(struct vg_encoder *e, const struct vg_math_make_reply *v);
+void vg_get_math_make_reply(struct vg_decoder *d, struct vg_math_make_reply *v);
 
 struct vg_memory_allocate_request {
 	uint64_t context;

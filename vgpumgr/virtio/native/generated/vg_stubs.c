@@ -32,6 +32,8 @@ const char *vg_sent_name(uint32_t op)
 		return "math_try";
 	case VG_OP_math_ask:
 		return "math_ask";
+	case VG_OP_math_make:
+		return "math_make";
 	case VG_OP_memory_allocate:
 		return "memory_allocate";
 	case VG_OP_memory_allocate_pitch:
@@ -456,6 +458,25 @@ CUresult vg_send_math_ask(const struct vg_math_ask_request *in, struct vg_math_a
 	r = shim_send(&f);
 	if (shim_has_reply(&f))
 		vg_get_math_ask_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_math_make(const struct vg_math_make_request *in, struct vg_math_make_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_math_make, SHIM_SYNC, vg_size_math_make_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_math_make_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_math_make_reply(&f.decoder, out);
 	else
 		memset(out, 0, sizeof(*out));
 	return shim_end(&f, r, true);

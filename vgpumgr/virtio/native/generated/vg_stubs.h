@@ -18,6 +18,7 @@ CUresult vg_send_math_destroy(const struct vg_math_destroy_request *in);
 CUresult vg_send_math_call(const struct vg_math_call_request *in);
 CUresult vg_send_math_try(const struct vg_math_try_request *in, struct vg_math_try_reply *out);
 CUresult vg_send_math_ask(const struct vg_math_ask_request *in, struct vg_math_ask_reply *out);
+CUresult vg_send_math_make(const struct vg_math_make_request *in, struct vg_math_make_reply *out);
 CUresult vg_send_memory_allocate(const struct vg_memory_allocate_request *in, struct vg_memory_allocate_reply *out);
 CUresult vg_send_memory_allocate_pitch(const struct vg_memory_allocate_pitch_request *in, struct vg_memory_allocate_pitch_reply *out);
 CUresult vg_send_memory_free(const struct vg_memory_free_request *in);

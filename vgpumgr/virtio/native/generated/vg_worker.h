@@ -19,6 +19,7 @@ CUresult wk_do_math_destroy(struct wk_call *c, const struct vg_math_destroy_requ
 CUresult wk_do_math_call(struct wk_call *c, const struct vg_math_call_request *in);
 CUresult wk_do_math_try(struct wk_call *c, const struct vg_math_try_request *in, struct vg_math_try_reply *out);
 CUresult wk_do_math_ask(struct wk_call *c, const struct vg_math_ask_request *in, struct vg_math_ask_reply *out);
+CUresult wk_do_math_make(struct wk_call *c, const struct vg_math_make_request *in, struct vg_math_make_reply *out);
 CUresult wk_do_memory_allocate(struct wk_call *c, const struct vg_memory_allocate_request *in, struct vg_memory_allocate_reply *out);
 CUresult wk_do_memory_allocate_pitch(struct wk_call *c, const struct vg_memory_allocate_pitch_request *in, struct vg_memory_allocate_pitch_reply *out);
 CUresult wk_do_memory_free(struct wk_call *c, const struct vg_memory_free_request *in);

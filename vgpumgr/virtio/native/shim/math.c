@@ -10,6 +10,7 @@ SHIM_API math_open_fn vgpumgr_math_open;
 SHIM_API math_create_fn vgpumgr_math_create;
 SHIM_API math_destroy_fn vgpumgr_math_destroy;
 SHIM_API math_call_fn vgpumgr_math_call;
+SHIM_API math_make_fn vgpumgr_math_make;
 SHIM_API math_alive_fn vgpumgr_math_alive;
 
 /* As the library does for a program of the driver's that has made no context: its device's own. */
@@ -151,4 +152,35 @@ int vgpumgr_math_call(struct math_request *request)
 		return (int)r;
 	return (int)((CUresult (*const[])(struct math_request *, uint64_t, uint64_t)){
 		[MATH_POST] = post, [MATH_TRY] = try, [MATH_ASK] = ask }[request->wait](request, own, stream));
+}
+
+int vgpumgr_math_make(struct math_request *request, uint64_t *made)
+{
+	struct vg_math_make_request in = { .handle = request->handle, .function = request->function,
+					   .arguments = { request->arguments, request->length } };
+	struct shim_object *o = shim_object_get(SHIM_MATH, request->handle), *new;
+	struct vg_math_make_reply out;
+	CUresult r = shim_enter(&in.context);
+
+	request->status = 0;
+	request->filled = 0;
+	if (r == CUDA_SUCCESS && !o)
+		r = CUDA_ERROR_INVALID_HANDLE;
+	if (r != CUDA_SUCCESS)
+		return (int)r;
+	in.context = o->context;
+	new = shim_object_new(SHIM_MATH, in.context, &in.created);
+	if (!new)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r = vg_send_math_make(&in, &out);
+	if (r != CUDA_SUCCESS || out.status) {
+		request->status = r == CUDA_SUCCESS ? out.status : 0;
+		shim_object_recycle(SHIM_MATH, in.created);
+		return (int)r;
+	}
+	shim_object_publish(new, in.created);
+	*made = in.created;
+	request->filled = out.values_length < request->room ? out.values_length : request->room;
+	memcpy(request->values, out.values, request->filled);
+	return CUDA_SUCCESS;
 }

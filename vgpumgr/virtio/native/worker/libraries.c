@@ -9,16 +9,16 @@
 #include "blas_functions.h"
 #include "mathematics.h"
 
-enum { LIBRARIES = VG_MATH_LT + 1, PATH_BYTES = 256 };
+enum { LIBRARIES = VG_MATH_DNN + 1, PATH_BYTES = 256, MAJORS = 2, FOUND = 256 };
 
 static const struct {
-	const char *name, *create, *destroy;
+	const char *name, *create, *destroy, *property;
+	int majors[MAJORS];       /* newest first */
 } known[LIBRARIES] = {
-	[VG_MATH_BLAS] = { "libcublas.so", "cublasCreate_v2", "cublasDestroy_v2" },
-	[VG_MATH_LT] = { "libcublasLt.so", "cublasLtCreate", "cublasLtDestroy" },
+	[VG_MATH_BLAS] = { "libcublas.so", "cublasCreate_v2", "cublasDestroy_v2", "cublasGetProperty", { 13, 12 } },
+	[VG_MATH_LT] = { "libcublasLt.so", "cublasLtCreate", "cublasLtDestroy", "cublasLtGetProperty", { 13, 12 } },
+	[VG_MATH_DNN] = { "libcudnn.so", "cudnnCreate", "cudnnDestroy", "cudnnGetProperty", { 9 } },
 };
-/* Newest first. */
-static const int majors[] = { 13, 12 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *directories = "";
@@ -45,21 +45,22 @@ static void *open_in(const char *directory, size_t length, uint32_t library, int
 /* In one of the directories, then where the loader looks. */
 static void *open_library(uint32_t library, char *path)
 {
-	for (size_t m = 0; m < sizeof(majors) / sizeof(majors[0]); m++) {
+	for (int m = 0; m < MAJORS && known[library].majors[m]; m++) {
+		int major = known[library].majors[m];
 		const char *directory = directories;
 		void *found;
 
 		for (;;) {
 			size_t length = strcspn(directory, ":");
 
-			found = open_in(directory, length, library, majors[m], path);
+			found = open_in(directory, length, library, major, path);
 			if (found)
 				return found;
 			if (!directory[length])
 				break;
 			directory += length + 1;
 		}
-		found = open_in("", 0, library, majors[m], path);
+		found = open_in("", 0, library, major, path);
 		if (found)
 			return found;
 	}
@@ -91,9 +92,37 @@ void *wk_math_find(uint32_t library, const char *name)
 	return handle ? dlsym(handle, name) : NULL;
 }
 
+void *wk_math_function(uint32_t library, const char *name)
+{
+	/* a name is there only behind its function, and is another literal in each library's file */
+	static struct {
+		_Atomic(const char *) name;
+		void *function;
+	} found[FOUND];
+	void *function = NULL;
+	unsigned int i = 0;
+
+	for (; i < FOUND && atomic_load_explicit(&found[i].name, memory_order_acquire); i++)
+		if (found[i].name == name)
+			return found[i].function;
+	function = wk_math_find(library, name);
+	pthread_mutex_lock(&lock);
+	while (i < FOUND && found[i].name)
+		i++;
+	if (function && i < FOUND) {
+		found[i].function = function;
+		atomic_store_explicit(&found[i].name, name, memory_order_release);
+	}
+	pthread_mutex_unlock(&lock);
+	return function;
+}
+
 bool wk_math_loaded(void)
 {
-	return atomic_load(&loaded[VG_MATH_BLAS].handle) || atomic_load(&loaded[VG_MATH_LT].handle);
+	for (int i = 0; i < LIBRARIES; i++)
+		if (atomic_load(&loaded[i].handle))
+			return true;
+	return false;
 }
 
 void wk_math_end(struct wk_math *math)
@@ -118,14 +147,13 @@ const char *wk_math_path(uint32_t library)
 	return loaded[library].path;
 }
 
-/* As CUBLAS_VERSION: the major number times 10000, the minor one times 100, the patch. */
+/* As CUBLAS_VERSION and CUDNN_VERSION: the major number times 10000, the minor one times 100, the patch. */
 uint64_t wk_math_version(uint32_t library)
 {
-	static const char *const names[] = { [VG_MATH_BLAS] = "cublasGetProperty", [VG_MATH_LT] = "cublasLtGetProperty" };
 	int (*ask)(int property, int *value);
 	uint64_t version = 0;
 
-	*(void **)&ask = wk_math_find(library, names[library]);
+	*(void **)&ask = wk_math_find(library, known[library].property);
 	for (int i = 0; ask && i < 3; i++) {
 		int value = 0;
 

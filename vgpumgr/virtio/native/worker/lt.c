@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Functions of cuBLASLt. Descriptors are made from what the guest has set, for one call. */
-#include <stdatomic.h>
 #include <string.h>
 
 #include "blas_functions.h"
@@ -23,32 +22,10 @@ struct attributes {
 	struct attribute at[LT_ATTRIBUTES];
 };
 
-enum { FOUND = 32 };
-
-/* Of the library; each name, a literal below, is looked up once. A name is there only behind its function. */
+/* Of the library. */
 static void *lt(const char *name)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static struct {
-		_Atomic(const char *) name;
-		void *function;
-	} found[FOUND];
-	void *function = NULL;
-	unsigned int i = 0;
-
-	for (; i < FOUND && atomic_load_explicit(&found[i].name, memory_order_acquire); i++)
-		if (found[i].name == name)
-			return found[i].function;
-	function = wk_math_find(VG_MATH_LT, name);
-	pthread_mutex_lock(&lock);
-	while (i < FOUND && found[i].name)
-		i++;
-	if (function && i < FOUND) {
-		found[i].function = function;
-		atomic_store_explicit(&found[i].name, name, memory_order_release);
-	}
-	pthread_mutex_unlock(&lock);
-	return function;
+	return wk_math_function(VG_MATH_LT, name);
 }
 
 static uint64_t take_word(struct reader *r)

@@ -14,12 +14,15 @@
 enum { MATH_OK = 0, MATH_NOT_INITIALIZED = 1, MATH_ALLOC_FAILED = 3, MATH_INVALID_VALUE = 7, MATH_EXECUTION_FAILED = 13,
        MATH_NOT_SUPPORTED = 15 };
 
+/* A wk_math that is an execution plan of cuDNN's: no library of math_open. */
+enum { MATH_DNN_PLAN = 0x100 };
+
 /* What cuBLAS takes for a handle's workspace at most, as documented (cublasSetWorkspace). */
 #define MATH_HANDLE_BYTES (32ull << 20)
 
 struct wk_math {
 	uint32_t library;
-	void *handle;             /* cublasHandle_t, cublasLtHandle_t */
+	void *handle;             /* cublasHandle_t, cublasLtHandle_t, cudnnHandle_t */
 	int (*destroy)(void *handle);
 	void *lt;                 /* a cublasHandle_t is a cublasLtHandle_t, too: this one, when it is needed */
 	pthread_mutex_t lock;     /* what is set, until the call that it is set for has been made */
@@ -30,6 +33,7 @@ struct wk_math {
 /* A call, decoded. */
 struct math_call {
 	struct wk_math *math;
+	struct wk_math *plan;     /* of cuDNN, to be executed */
 	CUstream stream;
 	uint64_t function;
 	bool on_device, anew;     /* anew: the stream is to be set though it may be the same, see MATH_ANEW */
@@ -43,6 +47,8 @@ struct math_call {
 void wk_math_read(int argc, char **argv);
 /* Loads a library once; its function, or NULL. */
 void *wk_math_find(uint32_t library, const char *name);
+/* The same; the name, a literal, is looked up once. */
+void *wk_math_function(uint32_t library, const char *name);
 /* Whether one is loaded: then graphs may have host functions that are neither the guest's nor ours. */
 bool wk_math_loaded(void);
 /* Loads one; false: the host has none. */
@@ -53,8 +59,11 @@ uint64_t wk_math_version(uint32_t library);
 /* A handle in the context that is current; NULL: the library's status. */
 struct wk_math *wk_math_new(uint32_t library, int *status);
 void wk_math_end(struct wk_math *math);
-/* ---- blas.c, lt.c: what the library answers, or what is wrong with the call. */
+/* ---- blas.c, lt.c, dnn.c: what the library answers, or what is wrong with the call. */
 int wk_blas_call(struct math_call *call);
 int wk_lt_call(struct math_call *call);
+int wk_dnn_call(struct math_call *call);
+/* An execution plan; NULL: the library's status. */
+struct wk_math *wk_dnn_plan(struct math_call *call, int *status);
 
 #endif

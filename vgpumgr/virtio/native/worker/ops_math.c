@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "blas_functions.h"
+#include "dnn_wire.h"
 #include "lt_wire.h"
 #include "math_channel.h"
 #include "mathematics.h"
@@ -47,7 +48,11 @@ static int call_library(struct math_call *call)
 	int status;
 
 	pthread_mutex_lock(&call->math->lock);
-	if (call->function < LT_FUNCTIONS)
+	if (call->math->library == VG_MATH_DNN)
+		status = wk_dnn_call(call);
+	else if (call->math->library == MATH_DNN_PLAN)
+		status = MATH_NOT_SUPPORTED;
+	else if (call->function < LT_FUNCTIONS)
 		status = wk_lt_call(call);
 	else
 		status = call->math->library == VG_MATH_BLAS ? wk_blas_call(call) : MATH_NOT_SUPPORTED;
@@ -64,9 +69,29 @@ static CUresult enter_capture(struct wk_call *c, struct wk_object *math, const s
 	return gives_back ? wk_capture_refuse(c, stream) : wk_capture_note(c, math, 1);
 }
 
+/* A graph that executes a plan keeps that, too: what was compiled for it is the plan's. */
+static CUresult hold_plan(struct wk_call *c, struct math_call *call, struct wk_object **plan)
+{
+	uint64_t handle = 0;
+	CUresult r;
+
+	if (call->function != DNN_EXECUTE || call->math->library != VG_MATH_DNN)
+		return CUDA_SUCCESS;
+	if (call->length >= sizeof(handle))
+		memcpy(&handle, call->arguments, sizeof(handle));
+	r = wk_hold(c, WK_MATH, handle, plan);
+	if (r == CUDA_SUCCESS && (*plan)->context != c->context)
+		r = CUDA_ERROR_INVALID_CONTEXT;
+	if (r == CUDA_SUCCESS)
+		r = wk_capture_note(c, *plan, 0);
+	if (r == CUDA_SUCCESS && wk_raw(*plan) != (void *)call->math)
+		call->plan = wk_raw(*plan);
+	return r;
+}
+
 static CUresult run(struct wk_call *c, uint64_t handle, uint64_t stream, struct math_call *call, int *status)
 {
-	struct wk_object *math WK_HELD = NULL, *on WK_HELD = NULL;
+	struct wk_object *math WK_HELD = NULL, *on WK_HELD = NULL, *plan WK_HELD = NULL;
 	CUresult r = wk_hold(c, WK_MATH, handle, &math);
 
 	if (r == CUDA_SUCCESS)
@@ -79,8 +104,10 @@ static CUresult run(struct wk_call *c, uint64_t handle, uint64_t stream, struct 
 		return r;
 	call->math = wk_raw(math);
 	call->stream = wk_raw(on);
-	*status = call_library(call);
-	return CUDA_SUCCESS;
+	r = hold_plan(c, call, &plan);
+	if (r == CUDA_SUCCESS)
+		*status = call_library(call);
+	return r;
 }
 
 /* The failure of a posted call is an error of a later one; the context goes on, unless the driver says otherwise. */
@@ -96,7 +123,10 @@ static CUresult as_result(int status)
 	case MATH_NOT_SUPPORTED:
 		return CUDA_ERROR_NOT_SUPPORTED;
 	default:
-		return CUDA_ERROR_UNKNOWN;
+		/* cuDNN's are thousands: 2 for a value that is wrong, 3 for what is not supported */
+		return status / 1000 == 2 ? CUDA_ERROR_INVALID_VALUE :
+		       status / 1000 == 3 ? CUDA_ERROR_NOT_SUPPORTED :
+		       status == DNN_ALLOC_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
 	}
 }
 
@@ -132,4 +162,36 @@ CUresult wk_do_math_ask(struct wk_call *c, const struct vg_math_ask_request *in,
 	r = run(c, in->handle, in->stream, &call, &out->status);
 	out->values_length = call.filled;
 	return r;
+}
+
+CUresult wk_do_math_make(struct wk_call *c, const struct vg_math_make_request *in, struct vg_math_make_reply *out)
+{
+	struct math_call call = read_call(in->function, 0, &in->arguments);
+	struct wk_object *math WK_HELD = NULL, *o;
+	struct wk_math *made;
+	CUresult r = wk_hold(c, WK_MATH, in->handle, &math);
+
+	if (r == CUDA_SUCCESS && math->context != c->context)
+		r = CUDA_ERROR_INVALID_CONTEXT;
+	call.math = wk_raw(math);
+	if (r == CUDA_SUCCESS && (call.math->library != VG_MATH_DNN || in->function != DNN_PLAN))
+		r = CUDA_ERROR_NOT_SUPPORTED;
+	if (r == CUDA_SUCCESS)
+		r = wk_charge(WK_MATH, 0);
+	if (r != CUDA_SUCCESS)
+		return r;
+	call.values = out->values;
+	call.room = sizeof(out->values);
+	pthread_mutex_lock(&call.math->lock);
+	made = wk_dnn_plan(&call, &out->status);
+	pthread_mutex_unlock(&call.math->lock);
+	/* it ends before the handle that it was made with */
+	o = made ? wk_object_new(WK_MATH, math, made, 0) : NULL;
+	out->values_length = (uint32_t)call.filled;
+	if (o)
+		return wk_put(c, in->created, o);
+	if (made)
+		wk_math_end(made);
+	wk_refund(WK_MATH, 0);
+	return made ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }

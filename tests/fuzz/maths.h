@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads of made-up guests that call mathematics libraries. */
+#ifndef FUZZ_MATHS_H
+#define FUZZ_MATHS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* POSTED_BYTES: what a call may have that is not a question. */
+enum { BYTES = 8192, POSTED_BYTES = 2048 };
+
+struct thread {
+	pthread_t thread;
+	uint64_t random;
+	_Alignas(8) uint8_t arguments[BYTES];
+	size_t length;
+};
+
+uint64_t roll(struct thread *t);
+bool once_in(struct thread *t, uint64_t n);
+void put(struct thread *t, uint64_t word);
+
+/* ---- networks.c: arguments of cuDNN's functions, right ones and wrong ones */
+
+/* A question, or a function of the classic interface: its number. */
+uint64_t make_network(struct thread *t);
+/* The tree of a plan, and an execution of one. */
+void make_plan(struct thread *t);
+void make_execution(struct thread *t, uint64_t plan);
+/* How many functions were called, of the classic interface and of the others. */
+unsigned int count_networks(void);
+
+#endif

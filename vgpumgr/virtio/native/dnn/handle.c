@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Handles: made on the host; their streams are kept here. */
+#include <stdlib.h>
+
+#include "dnn.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct dnn_handle *handles;
+static _Thread_local const char *last_name; /* a literal, or NULL */
+
+int dnn_status(int result)
+{
+	switch (result) {
+	case 0:   /* CUDA_SUCCESS */
+		return DNN_OK;
+	case 2:   /* CUDA_ERROR_OUT_OF_MEMORY */
+		return DNN_ALLOC_FAILED;
+	case 801: /* CUDA_ERROR_NOT_SUPPORTED */
+		return DNN_NOT_SUPPORTED;
+	case 400: /* CUDA_ERROR_INVALID_HANDLE */
+		return DNN_BAD_PARAM;
+	case 3: case 100: case 201: case 709: /* no driver, no device, no context any more */
+		return DNN_NOT_INITIALIZED;
+	default:
+		return DNN_EXECUTION_FAILED;
+	}
+}
+
+int dnn_unsupported(const char *name, atomic_flag *told)
+{
+	last_name = name;
+	math_refuse(name, told);
+	return DNN_NOT_SUPPORTED;
+}
+
+const char *dnn_last_name(void)
+{
+	return last_name;
+}
+
+struct dnn_handle *dnn_handle(void *handle)
+{
+	struct dnn_handle *h = handle;
+
+	if (!dnn_is_live(h) || h->magic != DNN_HANDLE_MAGIC || !math_channel() || !math_channel()->alive(h->id))
+		return NULL;
+	return h;
+}
+
+static struct dnn_handle *find(const void *context)
+{
+	for (struct dnn_handle *h = handles; h; h = h->next)
+		if ((!context || h->context == context) && math_channel()->alive(h->id))
+			return h;
+	return NULL;
+}
+
+struct dnn_handle *dnn_any_handle(const void *context)
+{
+	void *current = NULL;
+	struct dnn_handle *h;
+
+	if (!math_channel())
+		return NULL;
+	if (!context && math_channel()->current)
+		math_channel()->current(&current);
+	pthread_mutex_lock(&lock);
+	h = find(context ? context : current);
+	if (!h && !context)
+		h = find(NULL);
+	pthread_mutex_unlock(&lock);
+	return h;
+}
+
+static int make(struct dnn_handle *h)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+	int status = 0, result = math_channel()->create(VG_MATH_DNN, &h->id, &status);
+
+	if (result == 801)
+		return dnn_unsupported("cuDNN, which the host does not have,", &told);
+	return result ? dnn_status(result) : status;
+}
+
+DNN_API int cudnnCreate(void **handle);
+int cudnnCreate(void **handle)
+{
+	struct dnn_handle *h;
+	int status;
+
+	if (!handle)
+		return DNN_BAD_PARAM;
+	*handle = NULL;
+	if (!math_channel())
+		return DNN_NOT_INITIALIZED;
+	math_ask_runtime();
+	h = calloc(1, sizeof(*h));
+	if (!h)
+		return DNN_ALLOC_FAILED;
+	status = dnn_live_add(h) ? make(h) : DNN_ALLOC_FAILED;
+	if (status != DNN_OK) {
+		dnn_live_remove(h);
+		free(h);
+		return status;
+	}
+	h->magic = DNN_HANDLE_MAGIC;
+	if (math_channel()->current)
+		math_channel()->current(&h->context);
+	pthread_mutex_init(&h->lock, NULL);
+	pthread_mutex_lock(&lock);
+	h->next = handles;
+	handles = h;
+	pthread_mutex_unlock(&lock);
+	*handle = h;
+	return DNN_OK;
+}
+
+DNN_API int cudnnDestroy(void *handle);
+int cudnnDestroy(void *handle)
+{
+	struct dnn_handle *h = handle;
+	struct dnn_handle **link = &handles;
+	int result;
+
+	if (!h)
+		return DNN_OK;
+	if (!dnn_is_live(h) || h->magic != DNN_HANDLE_MAGIC)
+		return DNN_BAD_PARAM;
+	dnn_live_remove(h);
+	pthread_mutex_lock(&lock);
+	while (*link && *link != h)
+		link = &(*link)->next;
+	if (*link)
+		*link = h->next;
+	pthread_mutex_unlock(&lock);
+	result = math_channel()->alive(h->id) ? math_channel()->destroy(h->id) : 0;
+	h->magic = 0;
+	pthread_mutex_destroy(&h->lock);
+	free(h);
+	return dnn_status(result);
+}
+
+DNN_API int cudnnSetStream(void *handle, void *stream);
+int cudnnSetStream(void *handle, void *stream)
+{
+	struct dnn_handle *h = dnn_handle(handle);
+
+	if (!h)
+		return DNN_BAD_PARAM;
+	pthread_mutex_lock(&h->lock);
+	h->stream = stream;
+	pthread_mutex_unlock(&h->lock);
+	return DNN_OK;
+}
+
+DNN_API int cudnnGetStream(void *handle, void **stream);
+int cudnnGetStream(void *handle, void **stream)
+{
+	struct dnn_handle *h = dnn_handle(handle);
+
+	if (!h || !stream)
+		return DNN_BAD_PARAM;
+	pthread_mutex_lock(&h->lock);
+	*stream = h->stream;
+	pthread_mutex_unlock(&h->lock);
+	return DNN_OK;
+}
