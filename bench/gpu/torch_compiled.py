@@ -4,7 +4,7 @@ The losses must be alike at every step, and a step after the first two may wait 
 a simulated machine, too, where PyTorch's own kernels are not (they exist as machine code only), so that nothing may use
 one: constants are not folded, nothing is padded, kernels are not timed. docs/libraries.md has the command.
 
-usage: python bench/gpu/torch_compiled.py [mlp|cnn] [STEPS]
+usage: python bench/gpu/torch_compiled.py [mlp|cnn|gpt] [STEPS]
 """
 
 # ruff: noqa: N806
@@ -25,8 +25,51 @@ inductor.shape_padding = False
 type(benchmarking.benchmarker).benchmark_gpu = lambda _self, call, *_a, **_k: (call(), 1.0)[1]
 
 
+LETTERS, LENGTH, WIDTH, HEADS = 16, 12, 32, 4
+
+
+class Block(nn.Module):
+    """A layer of a language model: attention to what came before, then two linear layers. Attention is written out:
+    PyTorch's own kernels of it are machine code.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.query, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.register_buffer("before", torch.ones(LENGTH, LENGTH).tril() == 0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = self.query(self.first(x)).view(len(x), LENGTH, 3, HEADS, WIDTH // HEADS)
+        q, k, v = parts.permute(2, 0, 3, 1, 4)
+        weights = (q @ k.transpose(-1, -2)) * (WIDTH // HEADS) ** -0.5
+        weights = weights.masked_fill(self.before, float("-inf")).softmax(-1)
+        x = x + self.out((weights @ v).transpose(1, 2).reshape(len(x), LENGTH, WIDTH))
+        return x + self.down(nn.functional.gelu(self.up(self.second(x))))
+
+
+class Letters(nn.Module):
+    """A language model of two layers, whose letters come as rows of one 1: looking rows up is a kernel of PyTorch's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.letters, self.places = (
+            nn.Linear(LETTERS, WIDTH),
+            nn.Parameter(torch.randn(LENGTH, WIDTH) * 0.02),
+        )
+        self.layers = nn.Sequential(
+            Block(), Block(), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, LETTERS)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(self.letters(x) + self.places).view(-1, LETTERS)
+
+
 def make_network(kind: str) -> nn.Module:
-    """Two linear layers; or two convolutions, one of them normalised, with a linear layer."""
+    """Two linear layers; two convolutions, one of them normalised, with a linear layer; or a small language model."""
+    if kind == "gpt":
+        return Letters()
     if kind == "mlp":
         return nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 2))
     return nn.Sequential(
@@ -42,7 +85,10 @@ def make_network(kind: str) -> nn.Module:
 
 
 def make_data(kind: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs, and the class of each."""
+    """Inputs, and the class of each; for the language model, the letter after each: three further on."""
+    if kind == "gpt":
+        text = (torch.randint(LETTERS, (16, 1)) + 3 * torch.arange(LENGTH + 1)) % LETTERS
+        return nn.functional.one_hot(text[:, :-1], LETTERS).float(), text[:, 1:].reshape(-1)
     x = torch.randn(64, 20) if kind == "mlp" else torch.randn(32, 3, 16, 16)
     first, second = (
         (x[:, 0], x[:, 1]) if kind == "mlp" else (x[:, 0].mean((1, 2)), x[:, 1].mean((1, 2)))
@@ -60,7 +106,7 @@ def main() -> None:
     network = network.to("cuda")
     X, Y, one = x.to("cuda"), y.to("cuda"), torch.tensor(1.0).to("cuda")
     loss_of = nn.CrossEntropyLoss()
-    rate = 0.5 if kind == "mlp" else 0.05
+    rate = {"mlp": 0.5, "cnn": 0.05, "gpt": 0.02}[kind]
     sgd, reference_sgd = (torch.optim.SGD(n.parameters(), lr=rate) for n in (network, reference))
     forward = torch.compile(lambda x, y: loss_of(network(x), y))
     update = torch.compile(sgd.step)
