@@ -80,11 +80,7 @@ static void drop_node(struct dnn_descriptor *d)
 	if (!node)
 		return;
 	d->node = NULL;
-	dnn_lock();
-	dnn_node_drop(node);
-	dnn_unlock();
-	if (node->type == DNN_EXECUTION_PLAN)
-		dnn_close_plan(node);
+	dnn_release(node);
 }
 
 DNN_API int cudnnBackendDestroyDescriptor(void *descriptor);
