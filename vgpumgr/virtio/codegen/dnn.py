@@ -104,7 +104,9 @@ class DnnFunction:
     @property
     def id(self) -> int:
         """What it is called on the wire: changes with everything that both ends must know of it."""
-        text = f"cudnn {self.name} {self.has_handle} " + ", ".join(f"{kind} {name}" for kind, name in self.arguments)
+        text = f"cudnn {self.name} {self.has_handle} " + ", ".join(
+            f"{kind} {name}" for kind, name in self.arguments
+        )
         number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
         return number | 1 << 63  # no number of dnn_wire.h
 
