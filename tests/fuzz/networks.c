@@ -4,7 +4,7 @@
 #include "maths.h"
 
 /* Unique ids of tensors: on the device, and on the host. */
-enum { FIRST = 1, SECOND, RESULT, VALUE = 7, QUESTIONS = 6 };
+enum { FIRST = 1, SECOND, RESULT, VALUE = 7, QUESTIONS = DNN_SET_DROPOUT };
 
 static _Atomic bool called[QUESTIONS + 1], called_classic[DNN_FUNCTIONS];
 
@@ -264,7 +264,9 @@ static uint64_t make_classic(struct thread *t)
 		} else if (kind == DNN_IN_ARGUMENT || kind == DNN_VALUE_ARGUMENT) {
 			put(t, !once_in(t, 20));
 			put(t, roll(t) % 9);
-		} else if (kind != DNN_OUT_ARGUMENT) {
+		} else if (kind == DNN_WANTED_ARGUMENT) {
+			put(t, once_in(t, 10) ? roll(t) : roll(t) % (DNN_PERFS + 1));
+		} else if (kind < DNN_OUT_ARGUMENT) {
 			put(t, roll(t));
 		}
 	}
@@ -274,14 +276,16 @@ static uint64_t make_classic(struct thread *t)
 
 uint64_t make_network(struct thread *t)
 {
-	static const uint64_t functions[] = { DNN_CHECK, DNN_GET, DNN_FIND, DNN_VERSIONS };
-	uint64_t function = functions[roll(t) % 4];
+	static const uint64_t functions[] = { DNN_CHECK, DNN_GET, DNN_FIND, DNN_VERSIONS, DNN_SET_DROPOUT };
+	uint64_t function = functions[roll(t) % 5];
 
 	t->length = 0;
 	if (once_in(t, 2))
 		return make_classic(t);
 	if (function == DNN_CHECK)
 		put_tree(t);
+	else if (function == DNN_SET_DROPOUT)
+		put_form(t, DNN_DROPOUT_ARGUMENT);
 	else if (function != DNN_VERSIONS)
 		make_question(t, function);
 	called[function] = true;

@@ -112,8 +112,9 @@ class Dnn(Gpu):
             )
         )
 
-    def get(self, descriptor: c_void_p, attribute: int, type_: int, wanted: int = 64) -> list[Any]:
+    def get(self, descriptor: c_void_p, attribute: int, type_: int) -> list[Any]:
         """Read an attribute."""
+        wanted = self.count(descriptor, attribute, type_)
         array, count = (WIDE.get(type_, c_int) * max(wanted, 1))(), c_int64(-1)
         self.good(
             self.dnn.cudnnBackendGetAttribute(

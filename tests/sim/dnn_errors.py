@@ -153,6 +153,9 @@ def reading(dnn: Dnn) -> None:
     assert get(tensor, 902, T_INT64, c_int64(-1), byref(count), values) == BAD_PARAM
     assert get(tensor, 902, T_TYPE, c_int64(8), byref(count), values) == ATTRIBUTE_TYPE
     assert get(tensor, 100, T_TYPE, c_int64(8), byref(count), values) == BAD_PARAM
+    for wanted, status in ((1, OK), (0, BAD_PARAM), (2, BAD_PARAM)):
+        found = get(tensor, 906, T_INT64, c_int64(wanted), byref(count), values)
+        assert found == status, "single values are read one at a time"
     assert dnn.get(tensor, 904, T_INT64) == [1], "the default"
     assert dnn.get(tensor, 905, T_INT64) == [-1]
     assert dnn.get(tensor, 907, T_BOOL) == [False]
@@ -196,6 +199,9 @@ def tensors(dnn: Dnn) -> None:
         ({"type": 14}, BAD_PARAM), ({"type": 5}, NOT_SUPPORTED), ({"type": 8}, NOT_SUPPORTED),
         ({"type": 3, "vector": 4, "dim": 1}, OK), ({"vector": 4, "dim": 1}, OK),
         ({"type": 3, "vector": 3, "dim": 1}, NOT_SUPPORTED),
+        ({"type": 6, "vector": 32, "dim": 1}, NOT_SUPPORTED), ({"vector": 0}, OK),
+        ({"dim": 4}, BAD_PARAM), ({"type": 5, "dim": 4}, BAD_PARAM), ({"dim": -2}, OK),
+        ({"type": 5, "alignment": 3}, NOT_SUPPORTED),
     ):  # fmt: skip
         assert finish(dnn, TENSOR, *tensor_attributes(**changes)) == status, changes
 
@@ -261,6 +267,7 @@ def operations(dnn: Dnn) -> None:
         (100, {751: a, 752: b, 753: c}, OK), (100, {751: a, 753: c}, OK), (77, {751: a, 753: c}, BAD_PARAM),
         (200, {751: a, 756: c, 757: dy}, OK), (200, {751: a, 756: c}, BAD_PARAM),
         (200, {753: a, 756: c, 757: dy}, BAD_PARAM), (601, {751: a, 752: dy, 753: c}, BAD_PARAM),
+        (501, {751: a, 753: c}, BAD_PARAM),
     ):  # fmt: skip
         mode_ = dnn.make(0, (0, 14, mode), (1, T_TYPE, FLOAT))
         values = [(k, T_DESCRIPTOR, v) for k, v in operands.items()]
@@ -274,6 +281,7 @@ def operations(dnn: Dnn) -> None:
         (((2, 3, 4), (2, 4, 5), (2, 3, 5)), OK), (((1, 3, 4), (2, 4, 5), (2, 3, 5)), OK),
         (((3, 4), (4, 5), (3, 5)), OK), (((2, 3, 4), (2, 3, 5), (2, 3, 5)), BAD_PARAM),
         (((3, 3, 4), (2, 4, 5), (2, 3, 5)), BAD_PARAM), (((4,), (4,), (1,)), BAD_PARAM),
+        (((1, 3, 4), (1, 4, 5), (2, 3, 5)), BAD_PARAM),
     ):  # fmt: skip
         operands = [(1519 + i, T_DESCRIPTOR, dnn.tensor(i, s)) for i, s in enumerate(shapes, 1)]
         assert finish(dnn, MATMUL_OP, *operands, (1523, T_DESCRIPTOR, matmul)) == status, shapes
@@ -281,9 +289,15 @@ def operations(dnn: Dnn) -> None:
         expected = OK if kind <= 4 else NOT_SUPPORTED if kind <= 8 else BAD_PARAM
         assert finish(dnn, REDUCTION, (1600, T_REDUCTION, kind), (1601, T_TYPE, FLOAT)) == expected
     add = dnn.make(REDUCTION, (1600, T_REDUCTION, 0), (1601, T_TYPE, FLOAT))
-    for x, y, status in ((a, b, OK), (b, a, BAD_PARAM), (a, flat, BAD_PARAM)):
+    four, half = dnn.tensor(1, (4, 2)), dnn.tensor(2, (2, 1))
+    for x, y, status in (
+        (a, b, OK), (b, a, BAD_PARAM), (a, flat, BAD_PARAM), (four, half, OK), (half, four, BAD_PARAM),
+    ):  # fmt: skip
         operands = [(1610, T_DESCRIPTOR, x), (1611, T_DESCRIPTOR, y), (1612, T_DESCRIPTOR, add)]
         assert finish(dnn, REDUCTION_OP, *operands) == status
+    operands = [(1610, T_DESCRIPTOR, four), (1611, T_DESCRIPTOR, half), (1612, T_DESCRIPTOR, add)]
+    in_part = dnn.make(REDUCTION_OP, *operands)
+    assert finish(dnn, GRAPH, (801, T_DESCRIPTOR, in_part)) == SHAPE, "described, but not computed"
 
 
 def graphs(dnn: Dnn) -> None:

@@ -54,7 +54,9 @@ CASES = [
     "dnn_errors.graphs", "dnn_errors.plans", "dnn_errors.other_descriptors", "dnn_behaviour.streams",
     "dnn_behaviour.capture", "dnn_behaviour.wild_address", "dnn_behaviour.few_bytes", "dnn_behaviour.host_memory",
     "dnn_behaviour.workspace", "dnn_behaviour.lifetimes", "dnn_behaviour.threads", "dnn_behaviour.exit_in_work",
-    "dnn_behaviour.without_context",
+    "dnn_behaviour.without_context", "dnn_layers.convolutions", "dnn_layers.algorithms", "dnn_layers.biases",
+    "dnn_layers.activations", "dnn_layers.simple", "dnn_layers.operations", "dnn_layers.reductions",
+    "dnn_layers.softmax", "dnn_layers.pooling", "dnn_layers.dropout",
 ]  # fmt: skip
 #: of these, what is run over every transport
 EVERYWHERE = ["dnn_backend.types", "dnn_norm.types", "dnn_graphs.fusion", "dnn_behaviour.capture"]
@@ -268,7 +270,7 @@ assert call(READ, [700, 4, *tree(tensor(1))]) == BAD_PARAM
 assert call(FIND, [901, 0, *tree(tensor(1))]) == BAD_PARAM
 assert call(PLAN_, tree(tensor(1)), make=True) == BAD_PARAM
 assert call(CHECK, tree(tensor(1)), make=True) == 801
-for function in (0, PLAN_, 7, 63, 1 << 63, 0x123456789abcdef0):
+for function in (0, PLAN_, 8, 63, 1 << 63, 0x123456789abcdef0):
     assert call(function, [1, 2, 3]) == NOT_SUPPORTED
 assert call(CHECK, tree(tensor(1))) == OK
 """

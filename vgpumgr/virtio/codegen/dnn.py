@@ -54,6 +54,9 @@ KINDS = {
     "in": "const void *",
     "value": "const void *",
     "out": "size_t *",
+    "number": "int *",
+    "wanted": "int ",
+    "perfs": "void *",
     "tensor": "void *",
     "filter": "void *",
     "convolution": "void *",
@@ -62,6 +65,7 @@ KINDS = {
     "optensor": "void *",
     "reduction": "void *",
     "lrn": "void *",
+    "dropout": "void *",
 }
 ATTRIBUTE = re.compile(r"^(\d+) (\w+) ([A-Z0-9_|]+)(?: \*(\d+))?(?: -> (\w+))?( get)?$")
 #: of a reference: any operation; none
@@ -95,18 +99,21 @@ class DnnFunction:
 
     name: str
     arguments: tuple[tuple[str, str], ...]
+    has_handle: bool = True
 
     @property
     def id(self) -> int:
         """What it is called on the wire: changes with everything that both ends must know of it."""
-        text = f"cudnn {self.name} " + ", ".join(f"{kind} {name}" for kind, name in self.arguments)
+        text = f"cudnn {self.name} {self.has_handle} " + ", ".join(
+            f"{kind} {name}" for kind, name in self.arguments
+        )
         number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
         return number | 1 << 63  # no number of dnn_wire.h
 
     @property
     def answers(self) -> bool:
         """Whether it gives a value back: then its caller waits."""
-        return any(kind == "out" for kind, _ in self.arguments)
+        return any(kind in ("out", "number", "perfs") for kind, _ in self.arguments)
 
 
 def _attribute(text: str, where: Where) -> Attribute:
@@ -149,7 +156,10 @@ def parse_functions(path: Path) -> tuple[DnnFunction, ...]:
         )
         if unknown := [kind for kind, _ in arguments if kind not in KINDS]:
             raise SpecError(where, f"'{unknown[0]}' is no kind of argument")
-        found.append(DnnFunction(f"cudnn{row['name']}", arguments))
+        kinds = [kind for kind, _ in arguments]
+        if kinds.count("wanted") != kinds.count("perfs"):
+            raise SpecError(where, f"'{row['name']}' has results and no number of them")
+        found.append(DnnFunction(f"cudnn{row['name']}", arguments, row.get("handle", True)))
     return tuple(sorted(found, key=lambda f: f.id))
 
 
@@ -167,7 +177,8 @@ def _banner() -> str:
 
 
 def _parameters(f: DnnFunction) -> str:
-    return ", ".join(["void *handle", *(f"{KINDS[kind]}{name}" for kind, name in f.arguments)])
+    handle = ["void *handle"] if f.has_handle else []
+    return ", ".join([*handle, *(f"{KINDS[kind]}{name}" for kind, name in f.arguments)])
 
 
 def emit_header(descriptors: tuple[Descriptor, ...], functions: tuple[DnnFunction, ...]) -> str:
@@ -226,7 +237,7 @@ def emit_table(descriptors: tuple[Descriptor, ...], functions: tuple[DnnFunction
 def _word(kind: str, name: str) -> str:
     if kind == "double":
         return f"dnn_bits({name})"
-    return f"(uint64_t){name}" if kind in ("int", "size") else f"(uintptr_t){name}"
+    return f"(uint64_t){name}" if kind in ("int", "size", "wanted") else f"(uintptr_t){name}"
 
 
 def emit_guest(functions: tuple[DnnFunction, ...]) -> str:
@@ -234,10 +245,11 @@ def emit_guest(functions: tuple[DnnFunction, ...]) -> str:
     out = [_banner(), '#include "dnn.h"\n']
     for place, f in enumerate(functions):
         words = ", ".join(_word(kind, name) for kind, name in f.arguments)
+        handle = "handle" if f.has_handle else "dnn_any_handle(NULL)"
         out.append(
             f"DNN_API int {f.name}({_parameters(f)})\n{{\n"
             f"\tconst uint64_t words[] = {{ {words} }};\n\n"
-            f"\treturn dnn_call(handle, &dnn_functions[{place}], words);\n}}\n"
+            f"\treturn dnn_call({handle}, &dnn_functions[{place}], words);\n}}\n"
         )
     return "\n".join(out)
 
@@ -252,10 +264,12 @@ def emit_calls(functions: tuple[DnnFunction, ...]) -> str:
     """``vg_dnn_calls.c``"""
     out = [_banner(), '#include "dnn_calls.h"\n#include "dnn_wire.h"\n']
     for f in functions:
-        words = ", ".join(["handle", *(_cast(i, kind) for i, (kind, _) in enumerate(f.arguments))])
+        words = ", ".join(_cast(i, kind) for i, (kind, _) in enumerate(f.arguments))
+        words = f"handle, {words}" if f.has_handle else words
+        unused = "" if f.has_handle else "\t(void)handle;\n"
         out.append(
             f"static int call_{f.name}(void *function, void *handle, const uint64_t *w)\n{{\n"
-            f"\treturn ((__typeof__({f.name}) *)function)({words});\n}}\n"
+            f"{unused}\treturn ((__typeof__({f.name}) *)function)({words});\n}}\n"
         )
     out.append("dnn_caller *const dnn_callers[] = {")
     out += [f"\tcall_{f.name}," for f in functions]

@@ -149,7 +149,11 @@ enum {
 };
 
 /* rules.c: which attributes a descriptor has */
-enum { DN_READ_ONLY = 1, DN_EITHER_REAL = 2 }; /* float is accepted where double is named, and the other way round */
+/*
+ * DN_EITHER_REAL: float is accepted where double is named, and the other way round. DN_SINGLE: only one element may be
+ * asked for, though there is never more than one of others.
+ */
+enum { DN_READ_ONLY = 1, DN_EITHER_REAL = 2, DN_SINGLE = 4 };
 enum { DN_ANY_OPERATION = -2 };
 struct dn_rule {
 	short descriptor, id, type;

@@ -22,10 +22,12 @@ static int check_vector(const struct dn_content *c, int type)
 {
 	int64_t vector = dn_content_int(c, DN_A_TENSOR_VECTOR, 1);
 
-	if (vector < 1)
-		return dn_fail(DN_BAD_PARAM, "a vector of no elements");
-	if (type == DN_INT8 && vector != 1 && vector != 4 && vector != 32)
-		return dn_fail(DN_NOT_SUPPORTED, "vectors of 8-bit integers have 4 or 32 elements");
+	if (dn_content_int(c, DN_A_TENSOR_VECTOR_DIM, -1) >= dn_content_count(c, DN_A_TENSOR_DIMS))
+		return dn_fail(DN_BAD_PARAM, "vectors of a dimension that the tensor does not have");
+	if (type == DN_INT8X4 || type == DN_UINT8X4 || type == DN_INT8X32)
+		return dn_fail(DN_NOT_SUPPORTED, "vectors are no types of elements any more");
+	if ((type == DN_INT8 && vector != 1 && vector != 4 && vector != 32) || (type == DN_UINT8 && vector != 1 && vector != 4))
+		return dn_fail(DN_NOT_SUPPORTED, "vectors of 8-bit integers have 4 or, with a sign, 32 elements");
 	return DN_SUCCESS;
 }
 
@@ -36,15 +38,13 @@ int dn_tensor_check(struct dn_content *c)
 
 	if (status != DN_SUCCESS)
 		return status;
-	if (type == DN_INT8X4 || type == DN_UINT8X4 || type == DN_INT8X32)
-		return dn_fail(DN_NOT_SUPPORTED, "vectors are no types of elements any more");
+	status = check_vector(c, type);
+	if (status != DN_SUCCESS)
+		return status;
 	if (!dn_type_bytes(type))
 		return dn_fail(DN_BAD_PARAM, "no such type of elements");
 	if (alignment <= 0 || alignment % (int64_t)dn_type_bytes(type))
 		return dn_fail(DN_BAD_PARAM, "the alignment is no multiple of an element");
-	status = check_vector(c, type);
-	if (status != DN_SUCCESS)
-		return status;
 	if (dn_content_default(c, DN_A_TENSOR_TYPE, DN_FLOAT) && dn_content_default(c, DN_A_TENSOR_VECTOR, 1) &&
 	    dn_content_default(c, DN_A_TENSOR_VECTOR_DIM, -1) && dn_content_default(c, DN_A_TENSOR_VIRTUAL, 0) &&
 	    dn_content_default(c, DN_A_TENSOR_BY_VALUE, 0) && dn_content_default(c, DN_A_TENSOR_REORDERING, 0) &&

@@ -220,6 +220,8 @@ int cudnnBackendGetAttribute(void *descriptor, int id, int type, int64_t wanted,
 	value = dn_content_value(d->content, id);
 	if (!is_type(rule, type))
 		return dn_fail(DN_ATTRIBUTE_TYPE, "the attribute has another type");
+	if ((rule->flags & DN_SINGLE) && values && wanted != 1)
+		return dn_fail(DN_BAD_PARAM, "one element may be asked for");
 	if (!value)
 		return dn_fail(DN_NOT_SUPPORTED, "an attribute that was not set");
 	if (value->type != type)

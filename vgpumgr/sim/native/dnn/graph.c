@@ -20,6 +20,17 @@ static int check_tensors(const struct dn_content *operation, const struct dn_ten
 	return DN_SUCCESS;
 }
 
+/* Reductions to more than one element of a dimension are described, but not computed. */
+static bool is_whole(const struct dn_operation *o, const struct dn_tensor *const operands[4])
+{
+	if (o->kind != DN_D_REDUCTION_OP)
+		return true;
+	for (int i = 0; i < operands[0]->nd; i++)
+		if (operands[1]->dims[i] != operands[0]->dims[i] && operands[1]->dims[i] != 1)
+			return false;
+	return true;
+}
+
 static int add(struct dn_program *p, const struct dn_content *operation)
 {
 	struct dn_operands operands;
@@ -28,6 +39,8 @@ static int add(struct dn_program *p, const struct dn_content *operation)
 
 	if (status == DN_SUCCESS)
 		status = check_tensors(operation, operands.present);
+	if (status == DN_SUCCESS && !is_whole(&o, operands.present))
+		return dn_fail(DN_BAD_SHAPE, "a reduction by a part of a dimension is not simulated");
 	return status == DN_SUCCESS ? dn_program_add(p, &o, operands.present) : status;
 }
 

@@ -145,7 +145,7 @@ static int read_pointwise(const struct dn_content *c, struct dn_operation *out, 
 	out->compute = (int)dn_content_int(mode, DN_A_POINTWISE_PRECISION, DN_FLOAT);
 	for (int i = 0; i < inputs && status == DN_SUCCESS; i++)
 		status = check_broadcast(operands->present[i], operands->present[3]);
-	if (out->pointwise.axis >= operands->present[3]->nd)
+	if (out->pointwise.axis >= operands->present[3]->nd || (out->pointwise.axis < 0 && dn_pointwise_needs_axis(out->pointwise.mode)))
 		return dn_fail(DN_BAD_PARAM, "no such axis");
 	return status;
 }
@@ -169,7 +169,8 @@ static int read_product(const struct dn_content *c, struct dn_operation *out, st
 	if (a->dims[col] != b->dims[row] || a->dims[row] != r->dims[row] || b->dims[col] != r->dims[col])
 		return dn_fail(DN_BAD_PARAM, "the sizes of a product's matrices do not fit");
 	for (int i = 0; i < row; i++)
-		if ((a->dims[i] != r->dims[i] && a->dims[i] != 1) || (b->dims[i] != r->dims[i] && b->dims[i] != 1))
+		if ((a->dims[i] != b->dims[i] && a->dims[i] != 1 && b->dims[i] != 1) ||
+		    r->dims[i] != (a->dims[i] == 1 ? b->dims[i] : a->dims[i]))
 			return dn_fail(DN_BAD_PARAM, "the batches of a product do not fit");
 	out->output = 2;
 	out->compute = (int)dn_content_int(description, DN_A_MATMUL_TYPE, DN_FLOAT);
@@ -191,8 +192,8 @@ static int read_reduction(const struct dn_content *c, struct dn_operation *out, 
 	if (x->nd != y->nd)
 		return dn_fail(DN_BAD_PARAM, "the ranks of a reduction's tensors differ");
 	for (int i = 0; i < x->nd; i++)
-		if (y->dims[i] != x->dims[i] && y->dims[i] != 1)
-			return dn_fail(DN_BAD_PARAM, "a dimension of a reduction's result is neither the operand's nor 1");
+		if (!y->dims[i] || x->dims[i] % y->dims[i])
+			return dn_fail(DN_BAD_PARAM, "a dimension of a reduction's result is no divisor of the operand's");
 	out->output = 1;
 	out->compute = (int)dn_content_int(description, DN_A_REDUCTION_TYPE, DN_FLOAT);
 	out->reduction = (int)dn_content_int(description, DN_A_REDUCTION_OPERATOR, 0);

@@ -39,6 +39,11 @@ bool dn_pointwise_is_gradient(int mode)
 	return mode >= RELU_BWD && mode <= GELU_TANH_BWD;
 }
 
+bool dn_pointwise_needs_axis(int mode)
+{
+	return mode == GEN_INDEX;
+}
+
 static double sigmoid(double x)
 {
 	return 1 / (1 + exp(-x));

@@ -16,6 +16,8 @@ struct dn_pointwise {
 int dn_pointwise_inputs(int mode);
 /* Is it the gradient of an activation? Its inputs are dY and X. */
 bool dn_pointwise_is_gradient(int mode);
+/* Does its result depend on where an element is? */
+bool dn_pointwise_needs_axis(int mode);
 /* Of one element: the inputs, and its index on the axis. */
 double dn_pointwise_compute(const struct dn_pointwise *p, double x, double b, double t, double index);
 

@@ -26,7 +26,7 @@ int cudnnDestroyFilterDescriptor(void *descriptor)
 int cudnnSetFilterNdDescriptor(void *descriptor, int type, int format, int nd, const int *dims)
 {
 	struct dn_filter_descriptor *d = dn_object_find(descriptor, DN_FILTER);
-	struct dn_tensor t;
+	struct dn_tensor t = { 0 };
 	int status;
 
 	if (!d || format < DN_NCHW || format > DN_NCHW_VECT_C || nd < 3)

@@ -99,7 +99,7 @@ int cudnnOpTensor(void *handle, const void *descriptor, const void *alpha1, cons
 	const struct operation *d = dn_object_find(descriptor, DN_OPERATION);
 	const struct dn_tensor *first = dn_tensor_find(a_desc), *second = dn_tensor_find(b_desc), *to = dn_tensor_find(c_desc);
 	bool single = d && d->kind >= OP_SQRT;
-	struct dn_tensor left, right, result;
+	struct dn_tensor left, right = { 0 }, result;
 	struct dn_operation o;
 	struct dn_builder builder;
 

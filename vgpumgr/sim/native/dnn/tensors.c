@@ -92,7 +92,7 @@ static int set(void *descriptor, int status, const struct dn_tensor *t)
 
 static int set_packed(void *descriptor, int format, int type, int nd, const int *dims)
 {
-	struct dn_tensor t;
+	struct dn_tensor t = { 0 };
 	bool vectors = type == DN_INT8X4 || type == DN_UINT8X4 || type == DN_INT8X32;
 	int status;
 
@@ -106,7 +106,7 @@ static int set_packed(void *descriptor, int format, int type, int nd, const int 
 
 static int set_strided(void *descriptor, int type, int nd, const int *dims, const int *strides)
 {
-	struct dn_tensor t;
+	struct dn_tensor t = { 0 };
 	int status = strides ? dn_tensor_sizes(&t, type, nd, dims) : dn_fail(DN_BAD_PARAM, "no strides");
 
 	for (int i = 0; i < nd && status == DN_SUCCESS; i++) {

@@ -57,7 +57,7 @@ const struct dnn_form dnn_forms[DNN_KINDS] = {
 	[DNN_TENSOR_ARGUMENT] = { 2, 1, 2 },     [DNN_FILTER_ARGUMENT] = { 3, 2, 1 }, [DNN_CONVOLUTION_ARGUMENT] = { 6, 5, 3 },
 	[DNN_POOLING_ARGUMENT] = { 3, 2, 3 },    [DNN_ACTIVATION_ARGUMENT] = { 4, 0, 0 },
 	[DNN_OPTENSOR_ARGUMENT] = { 3, 0, 0 },   [DNN_REDUCTION_ARGUMENT] = { 5, 0, 0 },
-	[DNN_LRN_ARGUMENT] = { 4, 0, 0 },
+	[DNN_LRN_ARGUMENT] = { 4, 0, 0 },        [DNN_DROPOUT_ARGUMENT] = { 4, 0, 0 },
 };
 
 size_t dnn_form_words(enum dnn_kind kind, const uint64_t *words)

@@ -30,6 +30,8 @@ enum {
 	DNN_EXECUTE,
 	/* nothing. Gives back the newest device that the library knows, and the runtime that it was built with */
 	DNN_VERSIONS,
+	/* a descriptor of the classic interface, of dropout: its states begin */
+	DNN_SET_DROPOUT,
 };
 
 /*
@@ -95,13 +97,15 @@ static inline size_t dnn_padded(size_t bytes)
 enum dnn_kind {
 	DNN_INT_ARGUMENT, DNN_SIZE_ARGUMENT, DNN_DOUBLE_ARGUMENT, DNN_DEVICE_ARGUMENT,
 	DNN_IN_ARGUMENT, DNN_VALUE_ARGUMENT, /* on the host: a word that says whether there is one, and the value */
-	DNN_OUT_ARGUMENT,                    /* no word; a word is given back */
+	DNN_OUT_ARGUMENT, DNN_NUMBER_ARGUMENT, /* no word; a word is given back */
+	DNN_WANTED_ARGUMENT,                 /* a number, at most DNN_PERFS */
+	DNN_PERFS_ARGUMENT,                  /* no word; as many are given back as the number before says */
 	/* descriptors: how many words follow, 0 for none, and these: see dnn_forms */
 	DNN_TENSOR_ARGUMENT, DNN_FILTER_ARGUMENT, DNN_CONVOLUTION_ARGUMENT, DNN_POOLING_ARGUMENT, DNN_ACTIVATION_ARGUMENT,
-	DNN_OPTENSOR_ARGUMENT, DNN_REDUCTION_ARGUMENT, DNN_LRN_ARGUMENT, DNN_KINDS,
+	DNN_OPTENSOR_ARGUMENT, DNN_REDUCTION_ARGUMENT, DNN_LRN_ARGUMENT, DNN_DROPOUT_ARGUMENT, DNN_KINDS,
 };
 
-enum { DNN_ARGUMENTS = 36, DNN_FORM_WORDS = 32 };
+enum { DNN_ARGUMENTS = 36, DNN_FORM_WORDS = 32, DNN_PERFS = 16, DNN_PERF_BYTES = 48 };
 
 /* A descriptor's words: so many of its own, of which one is the number of dimensions, then arrays of as many. */
 struct dnn_form {
@@ -112,7 +116,7 @@ struct dnn_form {
  * tensor: data type, dimensions; sizes, strides. filter: data type, format, dimensions; sizes. convolution: mode, compute
  * type, mathematics, groups, reordering, dimensions; paddings, strides, dilations. pooling: mode, NaNs, dimensions; windows,
  * paddings, strides. activation: mode, NaNs, coefficient, beta. optensor: operation, type, NaNs. reduction: operation, type,
- * NaNs, indices and their type. lrn: n, alpha, beta, k.
+ * NaNs, indices and their type. lrn: n, alpha, beta, k. dropout: probability, states and their bytes, seed.
  */
 extern const struct dnn_form dnn_forms[DNN_KINDS];
 

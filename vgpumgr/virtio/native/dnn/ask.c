@@ -4,7 +4,7 @@
 
 #include "dnn.h"
 
-enum { REQUEST_BYTES = 24576, REPLY_BYTES = 12288, FOUND_MAX = 1024, ATTRIBUTE_BYTES = 16, NODE_BYTES = 2048 };
+enum { REQUEST_BYTES = 24576, REPLY_BYTES = 12288, FOUND_MAX = 1024, NODE_BYTES = 2048, INVALID_HANDLE = 400 /* CUDA_ERROR_INVALID_HANDLE */ };
 
 struct question {
 	uint8_t request[REQUEST_BYTES], reply[REPLY_BYTES];
@@ -15,30 +15,35 @@ static int prepare(struct question *q, struct dnn_node *node, uint64_t function,
 		   struct math_request *request)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
-	struct dnn_handle *h = dnn_any_handle(node->context);
+	uint64_t handle = dnn_any_id(node->context);
 	size_t length = count * sizeof(*words), tree;
 
-	if (!h)
+	if (!handle)
 		return DNN_NOT_INITIALIZED;
 	if (count)
 		memcpy(q->request, words, length);
 	tree = dnn_write_tree(node, q->request + length, sizeof(q->request) - length);
 	if (!tree)
 		return dnn_unsupported("an operation graph of cuDNN with so many descriptors", &told);
-	*request = (struct math_request){ .handle = h->id, .function = function, .wait = MATH_ASK, .arguments = q->request,
+	*request = (struct math_request){ .handle = handle, .function = function, .wait = MATH_ASK, .arguments = q->request,
 					  .length = length + tree, .values = q->reply, .room = sizeof(q->reply) };
 	return DNN_OK;
+}
+
+/* The handle may end in another thread meanwhile: that says nothing of what was asked. */
+static int answer_of(int result, const struct math_request *request)
+{
+	if (result == INVALID_HANDLE)
+		return DNN_NOT_INITIALIZED;
+	return result ? dnn_status(result) : request->status;
 }
 
 static int ask(struct question *q, struct dnn_node *node, uint64_t function, const uint64_t *words, size_t count,
 	       struct math_request *request)
 {
-	int status = prepare(q, node, function, words, count, request), result;
+	int status = prepare(q, node, function, words, count, request);
 
-	if (status != DNN_OK)
-		return status;
-	result = math_channel()->call(request);
-	return result ? dnn_status(result) : request->status;
+	return status == DNN_OK ? answer_of(math_channel()->call(request), request) : status;
 }
 
 /* What a moment's lack of memory or a lost channel says is no property of a content. */
@@ -379,15 +384,14 @@ static void drop_plan(struct dnn_plan *plan)
 static int make_plan(struct dnn_node *node, struct dnn_plan *plan, struct question *q)
 {
 	struct math_request request = { .filled = 0 };
-	int status = prepare(q, node, DNN_PLAN, NULL, 0, &request), result;
+	int status = prepare(q, node, DNN_PLAN, NULL, 0, &request);
 
+	if (status == DNN_OK && !math_channel()->make)
+		status = DNN_NOT_SUPPORTED;
+	if (status == DNN_OK)
+		status = answer_of(math_channel()->make(&request, &plan->id), &request);
 	if (status != DNN_OK)
 		return status;
-	if (!math_channel()->make)
-		return DNN_NOT_SUPPORTED;
-	result = math_channel()->make(&request, &plan->id);
-	if (result || request.status)
-		return result ? dnn_status(result) : request.status;
 	plan->maker = request.handle;
 	if (request.filled >= sizeof(plan->workspace))
 		memcpy(&plan->workspace, q->reply, sizeof(plan->workspace));
@@ -430,11 +434,12 @@ int dnn_open_plan(struct dnn_node *node)
 	return DNN_OK;
 }
 
-void dnn_close_plan(struct dnn_node *node)
+void dnn_release(struct dnn_node *node)
 {
 	struct dnn_plan *plan;
 
 	dnn_lock();
+	dnn_node_drop(node);
 	plan = node->references ? NULL : node->plan;
 	if (plan)
 		node->plan = NULL;

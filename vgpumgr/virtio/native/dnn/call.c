@@ -21,7 +21,7 @@ struct frame {
 	size_t count;
 	uint64_t kind;            /* a hash of what decides whether the library does it */
 	size_t scalar, element;   /* bytes of scalars, and of a tensor's element */
-	bool answers;
+	bool answers, results;    /* sizes, and what is asked anew each time */
 };
 
 static void put(struct frame *frame, uint64_t word, uint64_t kind)
@@ -75,6 +75,15 @@ static int put_argument(struct frame *frame, enum dnn_kind kind, uint64_t word)
 	case DNN_VALUE_ARGUMENT:
 		put_scalar(frame, (const void *)word, frame->element);
 		return DNN_OK;
+	case DNN_WANTED_ARGUMENT:
+		if ((int)word < 0)
+			return DNN_BAD_PARAM;
+		put(frame, word > DNN_PERFS ? DNN_PERFS : word, word); /* there are no more */
+		return DNN_OK;
+	case DNN_NUMBER_ARGUMENT:
+	case DNN_PERFS_ARGUMENT:
+		frame->results = true;
+		return word ? DNN_OK : DNN_BAD_PARAM;
 	case DNN_OUT_ARGUMENT:
 		frame->answers = true;
 		return word ? DNN_OK : DNN_BAD_PARAM;
@@ -103,11 +112,22 @@ static void learn_types(struct frame *frame, const struct dnn_function *f, const
 
 static void take_answers(const struct dnn_function *f, const uint64_t *words, const uint64_t *values, size_t count)
 {
-	for (unsigned int i = 0; i < f->count; i++)
-		if (f->arguments[i] == DNN_OUT_ARGUMENT && count) {
-			*(size_t *)words[i] = *values++;
+	uint64_t number = 0, wanted = 0;
+
+	for (unsigned int i = 0; i < f->count; i++) {
+		if (f->arguments[i] == DNN_WANTED_ARGUMENT)
+			wanted = words[i];
+		if ((f->arguments[i] == DNN_OUT_ARGUMENT || f->arguments[i] == DNN_NUMBER_ARGUMENT) && count) {
+			number = *values++;
 			count--;
+			if (f->arguments[i] == DNN_OUT_ARGUMENT)
+				*(size_t *)words[i] = number;
+			else
+				*(int *)words[i] = (int)number;
 		}
+		if (f->arguments[i] == DNN_PERFS_ARGUMENT && number <= wanted && number * DNN_PERF_BYTES <= count * sizeof(*values))
+			memcpy((void *)words[i], values, number * DNN_PERF_BYTES);
+	}
 }
 
 /* What a size was once asked for is the same again. */
@@ -152,7 +172,7 @@ static uint64_t hash_all(const struct frame *frame, const struct dnn_handle *h)
 static int call(struct dnn_handle *h, const struct dnn_function *f, const uint64_t *words)
 {
 	struct frame frame = { .kind = f->id };
-	uint64_t values[4], second;
+	uint64_t values[4 + DNN_PERFS * DNN_PERF_BYTES / sizeof(uint64_t)], second;
 	struct math_request request = { .stream = h->stream, .function = f->id, .arguments = frame.at, .wait = MATH_POST,
 					.values = values, .room = sizeof(values) };
 	int status = DNN_OK;
@@ -164,17 +184,17 @@ static int call(struct dnn_handle *h, const struct dnn_function *f, const uint64
 		return status;
 	request.length = frame.count * sizeof(uint64_t);
 	second = hash_all(&frame, h);
-	if (frame.answers && find_size(frame.kind, second, values)) {
+	if (frame.answers && !frame.results && find_size(frame.kind, second, values)) {
 		take_answers(f, words, values, 1);
 		return DNN_OK;
 	}
-	if (frame.answers)
+	if (frame.answers || frame.results)
 		request.wait = MATH_ASK;
 	status = dnn_send(h, &request, frame.kind);
-	if (status == DNN_OK && frame.answers) {
+	if (status == DNN_OK && request.wait == MATH_ASK)
 		take_answers(f, words, values, request.filled / sizeof(uint64_t));
+	if (status == DNN_OK && frame.answers && !frame.results)
 		keep_size(frame.kind, second, values[0]);
-	}
 	return status;
 }
 

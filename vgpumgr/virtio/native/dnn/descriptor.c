@@ -80,11 +80,7 @@ static void drop_node(struct dnn_descriptor *d)
 	if (!node)
 		return;
 	d->node = NULL;
-	dnn_lock();
-	dnn_node_drop(node);
-	dnn_unlock();
-	if (node->type == DNN_EXECUTION_PLAN)
-		dnn_close_plan(node);
+	dnn_release(node);
 }
 
 DNN_API int cudnnBackendDestroyDescriptor(void *descriptor);
@@ -339,6 +335,13 @@ static int get_from_library(struct dnn_node *node, const struct dnn_attribute *a
 	return status == DNN_OK ? give_elements(answer->values, type, (int64_t)answer->count, wanted, given, elements) : status;
 }
 
+/* NVIDIA's library gives single values of tensors and convolutions to those who ask for one element, no more and no less. */
+static bool is_single(const struct dnn_attribute *a)
+{
+	return (a->descriptor == DNN_TENSOR || a->descriptor == DNN_CONVOLUTION) && a->count == 1 && a->target == DNN_NO_TARGET &&
+	       a->number != DNN_TENSOR_REORDERING_MODE;
+}
+
 DNN_API int cudnnBackendGetAttribute(void *descriptor, int number, int type, int64_t wanted, int64_t *given, void *elements);
 int cudnnBackendGetAttribute(void *descriptor, int number, int type, int64_t wanted, int64_t *given, void *elements)
 {
@@ -359,6 +362,8 @@ int cudnnBackendGetAttribute(void *descriptor, int number, int type, int64_t wan
 		return DNN_BAD_PARAM;
 	if (!has_type(a, type))
 		return DNN_ATTRIBUTE_TYPE;
+	if (is_single(a) && elements && wanted != 1)
+		return DNN_BAD_PARAM;
 	at = dnn_attribute_at(d->node->bytes, d->node->length, a->number);
 	return at ? get_set(at, (uint64_t)type, wanted, given, elements) :
 		    get_from_library(d->node, a, (uint64_t)type, wanted, given, elements);

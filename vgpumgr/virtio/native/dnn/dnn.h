@@ -33,6 +33,8 @@ struct dnn_handle {
 struct dnn_handle *dnn_handle(void *handle);
 /* The handle for questions about a device: of that context, or if that is NULL of the current one, or any. NULL: there is none. */
 struct dnn_handle *dnn_any_handle(const void *context);
+/* Its number; 0: there is none. */
+uint64_t dnn_any_id(const void *context);
 /* What this thread's last failure was about. */
 const char *dnn_last_name(void);
 /* What a driver's error is to a caller of the library. */
@@ -117,7 +119,8 @@ int dnn_ask(struct dnn_node *node, const struct dnn_attribute *a, uint64_t type,
 int dnn_find_nodes(struct dnn_node *node, const struct dnn_attribute *a, const struct dnn_found **found);
 /* The plan is on the host, made with a handle that is there still. */
 int dnn_open_plan(struct dnn_node *node);
-void dnn_close_plan(struct dnn_node *node);
+/* A descriptor's reference; with the last one the plan ends. Takes the lock itself. */
+void dnn_release(struct dnn_node *node);
 /* Bytes; 0 where the plan is not there. */
 uint64_t dnn_plan_workspace(struct dnn_node *node);
 

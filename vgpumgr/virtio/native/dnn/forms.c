@@ -65,6 +65,7 @@ OBJECTS(Activation, DNN_ACTIVATION_ARGUMENT)
 OBJECTS(OpTensor, DNN_OPTENSOR_ARGUMENT)
 OBJECTS(ReduceTensor, DNN_REDUCTION_ARGUMENT)
 OBJECTS(LRN, DNN_LRN_ARGUMENT)
+OBJECTS(Dropout, DNN_DROPOUT_ARGUMENT)
 
 /* ---- arrays, which stand behind a descriptor's own words */
 
@@ -288,6 +289,19 @@ int cudnnSetFilterNdDescriptor(void *opaque, int type, int format, int count, co
 	return DNN_OK;
 }
 
+DNN_API int cudnnGetFilterSizeInBytes(void *opaque, size_t *bytes);
+int cudnnGetFilterSizeInBytes(void *opaque, size_t *bytes)
+{
+	const struct dnn_object *o = dnn_object(opaque, DNN_FILTER_ARGUMENT);
+
+	if (!o || !bytes || !o->count)
+		return DNN_BAD_PARAM;
+	*bytes = dnn_data_bytes(o->words[0]);
+	for (int i = 0; i < dimensions_of(o); i++)
+		*bytes *= o->words[3 + i];
+	return DNN_OK;
+}
+
 DNN_API int cudnnSetFilter4dDescriptor(void *opaque, int type, int format, int k, int c, int h, int w);
 int cudnnSetFilter4dDescriptor(void *opaque, int type, int format, int k, int c, int h, int w)
 {
@@ -322,65 +336,10 @@ int cudnnGetFilter4dDescriptor(void *opaque, int *type, int *format, int *k, int
 	return DNN_OK;
 }
 
-/* ---- poolings */
-
-DNN_API int cudnnSetPoolingNdDescriptor(void *opaque, int mode, int nans, int count, const int *windows, const int *pads, const int *steps);
-int cudnnSetPoolingNdDescriptor(void *opaque, int mode, int nans, int count, const int *windows, const int *pads, const int *steps)
-{
-	struct dnn_object *o = dnn_object(opaque, DNN_POOLING_ARGUMENT);
-
-	if (!o || count < 1 || count > DNN_DIMENSIONS || !windows || !pads || !steps)
-		return DNN_BAD_PARAM;
-	o->words[0] = (uint64_t)mode;
-	o->words[1] = (uint64_t)nans;
-	o->words[2] = (uint64_t)count;
-	put_array(o, 0, windows, count);
-	put_array(o, 1, pads, count);
-	put_array(o, 2, steps, count);
-	end_setting(o);
-	return DNN_OK;
-}
-
-DNN_API int cudnnSetPooling2dDescriptor(void *opaque, int mode, int nans, int wh, int ww, int ph, int pw, int sh, int sw);
-int cudnnSetPooling2dDescriptor(void *opaque, int mode, int nans, int wh, int ww, int ph, int pw, int sh, int sw)
-{
-	return cudnnSetPoolingNdDescriptor(opaque, mode, nans, 2, (const int[]){ wh, ww }, (const int[]){ ph, pw },
-					   (const int[]){ sh, sw });
-}
-
-DNN_API int cudnnGetPoolingNdDescriptor(void *opaque, int wanted, int *mode, int *nans, int *count, int *windows, int *pads, int *steps);
-int cudnnGetPoolingNdDescriptor(void *opaque, int wanted, int *mode, int *nans, int *count, int *windows, int *pads, int *steps)
-{
-	const struct dnn_object *o = dnn_object(opaque, DNN_POOLING_ARGUMENT);
-
-	if (!o)
-		return DNN_BAD_PARAM;
-	give(mode, number(o, 0));
-	give(nans, number(o, 1));
-	give(count, number(o, 2));
-	get_array(o, 0, windows, wanted);
-	get_array(o, 1, pads, wanted);
-	get_array(o, 2, steps, wanted);
-	return DNN_OK;
-}
-
-DNN_API int cudnnGetPooling2dDescriptor(void *opaque, int *mode, int *nans, int *wh, int *ww, int *ph, int *pw, int *sh, int *sw);
-int cudnnGetPooling2dDescriptor(void *opaque, int *mode, int *nans, int *wh, int *ww, int *ph, int *pw, int *sh, int *sw)
-{
-	int *const at[] = { wh, ww, ph, pw, sh, sw };
-	int values[6] = { 0 }, count;
-	int status = cudnnGetPoolingNdDescriptor(opaque, 2, mode, nans, &count, values, values + 2, values + 4);
-
-	if (status != DNN_OK || count != 2)
-		return DNN_BAD_PARAM;
-	for (int i = 0; i < 6; i++)
-		give(at[i], values[i]);
-	return DNN_OK;
-}
-
 /* ---- those without arrays */
 
-enum { LAST_ACTIVATION = 6 };
+/* The last of each enumeration. */
+enum { LAST_ACTIVATION = 6, LAST_OPERATION = 5, LAST_REDUCTION = 8 };
 
 static int set_words(void *opaque, enum dnn_kind kind, const uint64_t *words)
 {
@@ -407,10 +366,13 @@ static int get_numbers(void *opaque, enum dnn_kind kind, int *const *to)
 DNN_API int cudnnSetActivationDescriptor(void *opaque, int mode, int nans, double coefficient);
 int cudnnSetActivationDescriptor(void *opaque, int mode, int nans, double coefficient)
 {
-	if (mode < 0 || mode > LAST_ACTIVATION || nans < 0 || nans > 1)
+	const struct dnn_object *o = dnn_object(opaque, DNN_ACTIVATION_ARGUMENT);
+
+	if (!o || mode < 0 || mode > LAST_ACTIVATION || nans < 0 || nans > 1)
 		return DNN_BAD_PARAM;
+	/* a beta that was set stays */
 	return set_words(opaque, DNN_ACTIVATION_ARGUMENT,
-			 (const uint64_t[]){ (uint64_t)mode, (uint64_t)nans, dnn_bits(coefficient), 0 });
+			 (const uint64_t[]){ (uint64_t)mode, (uint64_t)nans, dnn_bits(coefficient), o->words[3] });
 }
 
 DNN_API int cudnnGetActivationDescriptor(void *opaque, int *mode, int *nans, double *coefficient);
@@ -452,6 +414,8 @@ int cudnnGetActivationDescriptorSwishBeta(void *opaque, double *beta)
 DNN_API int cudnnSetOpTensorDescriptor(void *opaque, int operation, int type, int nans);
 int cudnnSetOpTensorDescriptor(void *opaque, int operation, int type, int nans)
 {
+	if (operation < 0 || operation > LAST_OPERATION || !is_data_type(type) || nans < 0 || nans > 1)
+		return DNN_BAD_PARAM;
 	return set_words(opaque, DNN_OPTENSOR_ARGUMENT, (const uint64_t[]){ (uint64_t)operation, (uint64_t)type, (uint64_t)nans });
 }
 
@@ -464,6 +428,9 @@ int cudnnGetOpTensorDescriptor(void *opaque, int *operation, int *type, int *nan
 DNN_API int cudnnSetReduceTensorDescriptor(void *opaque, int operation, int type, int nans, int indices, int index_type);
 int cudnnSetReduceTensorDescriptor(void *opaque, int operation, int type, int nans, int indices, int index_type)
 {
+	if (operation < 0 || operation > LAST_REDUCTION || !is_data_type(type) || nans < 0 || nans > 1 || indices < 0 || indices > 1 ||
+	    index_type < 0 || index_type > 3)
+		return DNN_BAD_PARAM;
 	return set_words(opaque, DNN_REDUCTION_ARGUMENT, (const uint64_t[]){ (uint64_t)operation, (uint64_t)type, (uint64_t)nans,
 								       (uint64_t)indices, (uint64_t)index_type });
 }

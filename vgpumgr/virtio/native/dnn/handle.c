@@ -55,11 +55,13 @@ static struct dnn_handle *find(const void *context)
 	return NULL;
 }
 
-struct dnn_handle *dnn_any_handle(const void *context)
+/* As dnn_any_handle, with its number, which is read before another thread can end it. */
+static struct dnn_handle *find_any(const void *context, uint64_t *id)
 {
 	void *current = NULL;
 	struct dnn_handle *h;
 
+	*id = 0;
 	if (!math_channel())
 		return NULL;
 	if (!context && math_channel()->current)
@@ -68,8 +70,25 @@ struct dnn_handle *dnn_any_handle(const void *context)
 	h = find(context ? context : current);
 	if (!h && !context)
 		h = find(NULL);
+	if (h)
+		*id = h->id;
 	pthread_mutex_unlock(&lock);
 	return h;
+}
+
+struct dnn_handle *dnn_any_handle(const void *context)
+{
+	uint64_t id;
+
+	return find_any(context, &id);
+}
+
+uint64_t dnn_any_id(const void *context)
+{
+	uint64_t id;
+
+	find_any(context, &id);
+	return id;
 }
 
 static int make(struct dnn_handle *h)

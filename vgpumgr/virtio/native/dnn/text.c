@@ -19,12 +19,11 @@ size_t cudnnGetVersion(void)
 static size_t ask_version(int which)
 {
 	uint64_t values[2] = { 0 };
-	struct dnn_handle *h = dnn_any_handle(NULL);
-	struct math_request request = { .function = DNN_VERSIONS, .wait = MATH_ASK, .values = values, .room = sizeof(values) };
+	struct math_request request = { .handle = dnn_any_id(NULL), .function = DNN_VERSIONS, .wait = MATH_ASK, .values = values,
+					.room = sizeof(values) };
 
-	if (!h)
+	if (!request.handle)
 		return 0;
-	request.handle = h->id;
 	return math_channel()->call(&request) || request.status ? 0 : (size_t)values[which];
 }
 

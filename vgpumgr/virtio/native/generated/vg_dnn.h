@@ -20,11 +20,27 @@ int cudnnConvolutionBackwardData(void *handle, const void *alpha, void *wDesc, v
 int cudnnConvolutionBackwardFilter(void *handle, const void *alpha, void *xDesc, void *x, void *dyDesc, void *dy, void *convDesc, int algo, void *workSpace, size_t workSpaceSizeInBytes, const void *beta, void *dwDesc, void *dw);
 int cudnnConvolutionBiasActivationForward(void *handle, const void *alpha1, void *xDesc, void *x, void *wDesc, void *w, void *convDesc, int algo, void *workSpace, size_t workSpaceSizeInBytes, const void *alpha2, void *zDesc, void *z, void *biasDesc, void *bias, void *activationDesc, void *yDesc, void *y);
 int cudnnConvolutionForward(void *handle, const void *alpha, void *xDesc, void *x, void *wDesc, void *w, void *convDesc, int algo, void *workSpace, size_t workSpaceSizeInBytes, const void *beta, void *yDesc, void *y);
+int cudnnDropoutBackward(void *handle, void *dropoutDesc, void *dydesc, void *dy, void *dxdesc, void *dx, void *reserveSpace, size_t reserveSpaceSizeInBytes);
+int cudnnDropoutForward(void *handle, void *dropoutDesc, void *xdesc, void *x, void *ydesc, void *y, void *reserveSpace, size_t reserveSpaceSizeInBytes);
+int cudnnDropoutGetReserveSpaceSize(void *xdesc, size_t *sizeInBytes);
+int cudnnDropoutGetStatesSize(void *handle, size_t *sizeInBytes);
+int cudnnFindConvolutionBackwardDataAlgorithm(void *handle, void *wDesc, void *dyDesc, void *convDesc, void *dxDesc, int requestedAlgoCount, int *returnedAlgoCount, void *perfResults);
+int cudnnFindConvolutionBackwardDataAlgorithmEx(void *handle, void *wDesc, void *w, void *dyDesc, void *dy, void *convDesc, void *dxDesc, void *dx, int requestedAlgoCount, int *returnedAlgoCount, void *perfResults, void *workSpace, size_t workSpaceSizeInBytes);
+int cudnnFindConvolutionBackwardFilterAlgorithm(void *handle, void *xDesc, void *dyDesc, void *convDesc, void *dwDesc, int requestedAlgoCount, int *returnedAlgoCount, void *perfResults);
+int cudnnFindConvolutionBackwardFilterAlgorithmEx(void *handle, void *xDesc, void *x, void *dyDesc, void *y, void *convDesc, void *dwDesc, void *dw, int requestedAlgoCount, int *returnedAlgoCount, void *perfResults, void *workSpace, size_t workSpaceSizeInBytes);
+int cudnnFindConvolutionForwardAlgorithm(void *handle, void *xDesc, void *wDesc, void *convDesc, void *yDesc, int requestedAlgoCount, int *returnedAlgoCount, void *perfResults);
+int cudnnFindConvolutionForwardAlgorithmEx(void *handle, void *xDesc, void *x, void *wDesc, void *w, void *convDesc, void *yDesc, void *y, int requestedAlgoCount, int *returnedAlgoCount, void *perfResults, void *workSpace, size_t workSpaceSizeInBytes);
 int cudnnGetBatchNormalizationBackwardExWorkspaceSize(void *handle, int mode, int bnOps, void *xDesc, void *yDesc, void *dyDesc, void *dzDesc, void *dxDesc, void *dBnScaleBiasDesc, void *activationDesc, size_t *sizeInBytes);
 int cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(void *handle, int mode, int bnOps, void *xDesc, void *zDesc, void *yDesc, void *bnScaleBiasMeanVarDesc, void *activationDesc, size_t *sizeInBytes);
 int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void *handle, int mode, int bnOps, void *activationDesc, void *xDesc, size_t *sizeInBytes);
+int cudnnGetConvolutionBackwardDataAlgorithmMaxCount(void *handle, int *count);
+int cudnnGetConvolutionBackwardDataAlgorithm_v7(void *handle, void *filterDesc, void *diffDesc, void *convDesc, void *gradDesc, int requestedAlgoCount, int *returnedAlgoCount, void *perfResults);
 int cudnnGetConvolutionBackwardDataWorkspaceSize(void *handle, void *wDesc, void *dyDesc, void *convDesc, void *dxDesc, int algo, size_t *sizeInBytes);
+int cudnnGetConvolutionBackwardFilterAlgorithmMaxCount(void *handle, int *count);
+int cudnnGetConvolutionBackwardFilterAlgorithm_v7(void *handle, void *srcDesc, void *diffDesc, void *convDesc, void *gradDesc, int requestedAlgoCount, int *returnedAlgoCount, void *perfResults);
 int cudnnGetConvolutionBackwardFilterWorkspaceSize(void *handle, void *xDesc, void *dyDesc, void *convDesc, void *gradDesc, int algo, size_t *sizeInBytes);
+int cudnnGetConvolutionForwardAlgorithmMaxCount(void *handle, int *count);
+int cudnnGetConvolutionForwardAlgorithm_v7(void *handle, void *srcDesc, void *filterDesc, void *convDesc, void *destDesc, int requestedAlgoCount, int *returnedAlgoCount, void *perfResults);
 int cudnnGetConvolutionForwardWorkspaceSize(void *handle, void *xDesc, void *wDesc, void *convDesc, void *yDesc, int algo, size_t *sizeInBytes);
 int cudnnGetNormalizationBackwardWorkspaceSize(void *handle, int mode, int normOps, int algo, void *xDesc, void *yDesc, void *dyDesc, void *dzDesc, void *dxDesc, void *dNormScaleBiasDesc, void *activationDesc, void *normMeanVarDesc, size_t *sizeInBytes, int groupCnt);
 int cudnnGetNormalizationForwardTrainingWorkspaceSize(void *handle, int mode, int normOps, int algo, void *xDesc, void *zDesc, void *yDesc, void *normScaleBiasDesc, void *activationDesc, void *normMeanVarDesc, size_t *sizeInBytes, int groupCnt);
@@ -46,7 +62,7 @@ int cudnnSoftmaxBackward(void *handle, int algo, int mode, const void *alpha, vo
 int cudnnSoftmaxForward(void *handle, int algo, int mode, const void *alpha, void *xDesc, void *x, const void *beta, void *yDesc, void *y);
 int cudnnTransformTensor(void *handle, const void *alpha, void *xDesc, void *x, const void *beta, void *yDesc, void *y);
 
-enum { DNN_FUNCTIONS = 38, DNN_ATTRIBUTES = 307 };
+enum { DNN_FUNCTIONS = 54, DNN_ATTRIBUTES = 307 };
 
 /* Descriptors of the backend interface. */
 enum {

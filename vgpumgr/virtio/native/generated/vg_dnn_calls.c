@@ -4,9 +4,9 @@
 #include "dnn_calls.h"
 #include "dnn_wire.h"
 
-static int call_cudnnBatchNormalizationForwardTrainingEx(void *function, void *handle, const uint64_t *w)
+static int call_cudnnGetConvolutionForwardWorkspaceSize(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cudnnBatchNormalizationForwardTrainingEx) *)function)(handle, (int)w[0], (int)w[1], (const void *)w[2], (const void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (void *)w[11], (void *)w[12], dnn_double(w[13]), (void *)w[14], (void *)w[15], dnn_double(w[16]), (void *)w[17], (void *)w[18], (void *)w[19], (void *)w[20], (size_t)w[21], (void *)w[22], (size_t)w[23]);
+	return ((__typeof__(cudnnGetConvolutionForwardWorkspaceSize) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (int)w[4], (size_t *)w[5]);
 }
 
 static int call_cudnnPoolingBackward(void *function, void *handle, const uint64_t *w)
@@ -14,69 +14,9 @@ static int call_cudnnPoolingBackward(void *function, void *handle, const uint64_
 	return ((__typeof__(cudnnPoolingBackward) *)function)(handle, (void *)w[0], (const void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (const void *)w[8], (void *)w[9], (void *)w[10]);
 }
 
-static int call_cudnnLRNCrossChannelBackward(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cudnnLRNCrossChannelBackward) *)function)(handle, (void *)w[0], (int)w[1], (const void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (const void *)w[9], (void *)w[10], (void *)w[11]);
-}
-
-static int call_cudnnActivationBackward(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cudnnActivationBackward) *)function)(handle, (void *)w[0], (const void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (const void *)w[8], (void *)w[9], (void *)w[10]);
-}
-
-static int call_cudnnSetTensor(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cudnnSetTensor) *)function)(handle, (void *)w[0], (void *)w[1], (const void *)w[2]);
-}
-
 static int call_cudnnNormalizationForwardTraining(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cudnnNormalizationForwardTraining) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (const void *)w[3], (const void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], dnn_double(w[10]), (void *)w[11], (void *)w[12], (void *)w[13], dnn_double(w[14]), (void *)w[15], (void *)w[16], (void *)w[17], (void *)w[18], (void *)w[19], (void *)w[20], (void *)w[21], (void *)w[22], (size_t)w[23], (void *)w[24], (size_t)w[25], (int)w[26]);
-}
-
-static int call_cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cudnnGetBatchNormalizationTrainingExReserveSpaceSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (size_t *)w[4]);
-}
-
-static int call_cudnnGetNormalizationTrainingReserveSpaceSize(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cudnnGetNormalizationTrainingReserveSpaceSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (size_t *)w[5], (int)w[6]);
-}
-
-static int call_cudnnGetConvolutionForwardWorkspaceSize(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cudnnGetConvolutionForwardWorkspaceSize) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (int)w[4], (size_t *)w[5]);
-}
-
-static int call_cudnnBatchNormalizationForwardInference(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cudnnBatchNormalizationForwardInference) *)function)(handle, (int)w[0], (const void *)w[1], (const void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (void *)w[11], dnn_double(w[12]));
-}
-
-static int call_cudnnBatchNormalizationForwardTraining(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cudnnBatchNormalizationForwardTraining) *)function)(handle, (int)w[0], (const void *)w[1], (const void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], dnn_double(w[10]), (void *)w[11], (void *)w[12], dnn_double(w[13]), (void *)w[14], (void *)w[15]);
-}
-
-static int call_cudnnScaleTensor(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cudnnScaleTensor) *)function)(handle, (void *)w[0], (void *)w[1], (const void *)w[2]);
-}
-
-static int call_cudnnConvolutionBackwardBias(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cudnnConvolutionBackwardBias) *)function)(handle, (const void *)w[0], (void *)w[1], (void *)w[2], (const void *)w[3], (void *)w[4], (void *)w[5]);
-}
-
-static int call_cudnnBatchNormalizationBackward(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cudnnBatchNormalizationBackward) *)function)(handle, (int)w[0], (const void *)w[1], (const void *)w[2], (const void *)w[3], (const void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (void *)w[13], (void *)w[14], dnn_double(w[15]), (void *)w[16], (void *)w[17]);
-}
-
-static int call_cudnnGetReductionWorkspaceSize(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cudnnGetReductionWorkspaceSize) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (size_t *)w[3]);
 }
 
 static int call_cudnnConvolutionBackwardFilter(void *function, void *handle, const uint64_t *w)
@@ -84,39 +24,29 @@ static int call_cudnnConvolutionBackwardFilter(void *function, void *handle, con
 	return ((__typeof__(cudnnConvolutionBackwardFilter) *)function)(handle, (const void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (int)w[6], (void *)w[7], (size_t)w[8], (const void *)w[9], (void *)w[10], (void *)w[11]);
 }
 
-static int call_cudnnNormalizationBackward(void *function, void *handle, const uint64_t *w)
+static int call_cudnnFindConvolutionBackwardDataAlgorithm(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cudnnNormalizationBackward) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (const void *)w[3], (const void *)w[4], (const void *)w[5], (const void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (void *)w[13], (void *)w[14], (void *)w[15], (void *)w[16], (void *)w[17], (void *)w[18], (void *)w[19], (void *)w[20], (void *)w[21], dnn_double(w[22]), (void *)w[23], (void *)w[24], (void *)w[25], (void *)w[26], (void *)w[27], (size_t)w[28], (void *)w[29], (size_t)w[30], (int)w[31]);
+	return ((__typeof__(cudnnFindConvolutionBackwardDataAlgorithm) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (int)w[4], (int *)w[5], (void *)w[6]);
 }
 
-static int call_cudnnActivationForward(void *function, void *handle, const uint64_t *w)
+static int call_cudnnBatchNormalizationBackwardEx(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cudnnActivationForward) *)function)(handle, (void *)w[0], (const void *)w[1], (void *)w[2], (void *)w[3], (const void *)w[4], (void *)w[5], (void *)w[6]);
+	return ((__typeof__(cudnnBatchNormalizationBackwardEx) *)function)(handle, (int)w[0], (int)w[1], (const void *)w[2], (const void *)w[3], (const void *)w[4], (const void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (void *)w[13], (void *)w[14], (void *)w[15], (void *)w[16], (void *)w[17], (void *)w[18], (void *)w[19], (void *)w[20], dnn_double(w[21]), (void *)w[22], (void *)w[23], (void *)w[24], (void *)w[25], (size_t)w[26], (void *)w[27], (size_t)w[28]);
 }
 
-static int call_cudnnGetBatchNormalizationBackwardExWorkspaceSize(void *function, void *handle, const uint64_t *w)
+static int call_cudnnSetTensor(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cudnnGetBatchNormalizationBackwardExWorkspaceSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (size_t *)w[9]);
+	return ((__typeof__(cudnnSetTensor) *)function)(handle, (void *)w[0], (void *)w[1], (const void *)w[2]);
+}
+
+static int call_cudnnBatchNormalizationForwardTraining(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnBatchNormalizationForwardTraining) *)function)(handle, (int)w[0], (const void *)w[1], (const void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], dnn_double(w[10]), (void *)w[11], (void *)w[12], dnn_double(w[13]), (void *)w[14], (void *)w[15]);
 }
 
 static int call_cudnnSoftmaxBackward(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cudnnSoftmaxBackward) *)function)(handle, (int)w[0], (int)w[1], (const void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (const void *)w[7], (void *)w[8], (void *)w[9]);
-}
-
-static int call_cudnnConvolutionForward(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cudnnConvolutionForward) *)function)(handle, (const void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (int)w[6], (void *)w[7], (size_t)w[8], (const void *)w[9], (void *)w[10], (void *)w[11]);
-}
-
-static int call_cudnnOpTensor(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cudnnOpTensor) *)function)(handle, (void *)w[0], (const void *)w[1], (void *)w[2], (void *)w[3], (const void *)w[4], (void *)w[5], (void *)w[6], (const void *)w[7], (void *)w[8], (void *)w[9]);
-}
-
-static int call_cudnnGetReductionIndicesSize(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cudnnGetReductionIndicesSize) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (size_t *)w[3]);
 }
 
 static int call_cudnnPoolingForward(void *function, void *handle, const uint64_t *w)
@@ -129,14 +59,9 @@ static int call_cudnnReduceTensor(void *function, void *handle, const uint64_t *
 	return ((__typeof__(cudnnReduceTensor) *)function)(handle, (void *)w[0], (void *)w[1], (size_t)w[2], (void *)w[3], (size_t)w[4], (const void *)w[5], (void *)w[6], (void *)w[7], (const void *)w[8], (void *)w[9], (void *)w[10]);
 }
 
-static int call_cudnnSoftmaxForward(void *function, void *handle, const uint64_t *w)
+static int call_cudnnGetConvolutionBackwardDataAlgorithm_v7(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cudnnSoftmaxForward) *)function)(handle, (int)w[0], (int)w[1], (const void *)w[2], (void *)w[3], (void *)w[4], (const void *)w[5], (void *)w[6], (void *)w[7]);
-}
-
-static int call_cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (size_t *)w[7]);
+	return ((__typeof__(cudnnGetConvolutionBackwardDataAlgorithm_v7) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (int)w[4], (int *)w[5], (void *)w[6]);
 }
 
 static int call_cudnnLRNCrossChannelForward(void *function, void *handle, const uint64_t *w)
@@ -144,9 +69,49 @@ static int call_cudnnLRNCrossChannelForward(void *function, void *handle, const 
 	return ((__typeof__(cudnnLRNCrossChannelForward) *)function)(handle, (void *)w[0], (int)w[1], (const void *)w[2], (void *)w[3], (void *)w[4], (const void *)w[5], (void *)w[6], (void *)w[7]);
 }
 
-static int call_cudnnConvolutionBiasActivationForward(void *function, void *handle, const uint64_t *w)
+static int call_cudnnActivationBackward(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cudnnConvolutionBiasActivationForward) *)function)(handle, (const void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (int)w[6], (void *)w[7], (size_t)w[8], (const void *)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (void *)w[13], (void *)w[14], (void *)w[15], (void *)w[16]);
+	return ((__typeof__(cudnnActivationBackward) *)function)(handle, (void *)w[0], (const void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (const void *)w[8], (void *)w[9], (void *)w[10]);
+}
+
+static int call_cudnnGetConvolutionForwardAlgorithm_v7(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnGetConvolutionForwardAlgorithm_v7) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (int)w[4], (int *)w[5], (void *)w[6]);
+}
+
+static int call_cudnnBatchNormalizationForwardTrainingEx(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnBatchNormalizationForwardTrainingEx) *)function)(handle, (int)w[0], (int)w[1], (const void *)w[2], (const void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (void *)w[11], (void *)w[12], dnn_double(w[13]), (void *)w[14], (void *)w[15], dnn_double(w[16]), (void *)w[17], (void *)w[18], (void *)w[19], (void *)w[20], (size_t)w[21], (void *)w[22], (size_t)w[23]);
+}
+
+static int call_cudnnGetReductionIndicesSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnGetReductionIndicesSize) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (size_t *)w[3]);
+}
+
+static int call_cudnnLRNCrossChannelBackward(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnLRNCrossChannelBackward) *)function)(handle, (void *)w[0], (int)w[1], (const void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (const void *)w[9], (void *)w[10], (void *)w[11]);
+}
+
+static int call_cudnnOpTensor(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnOpTensor) *)function)(handle, (void *)w[0], (const void *)w[1], (void *)w[2], (void *)w[3], (const void *)w[4], (void *)w[5], (void *)w[6], (const void *)w[7], (void *)w[8], (void *)w[9]);
+}
+
+static int call_cudnnFindConvolutionForwardAlgorithm(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnFindConvolutionForwardAlgorithm) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (int)w[4], (int *)w[5], (void *)w[6]);
+}
+
+static int call_cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnGetBatchNormalizationTrainingExReserveSpaceSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (size_t *)w[4]);
+}
+
+static int call_cudnnFindConvolutionBackwardDataAlgorithmEx(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnFindConvolutionBackwardDataAlgorithmEx) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (int)w[7], (int *)w[8], (void *)w[9], (void *)w[10], (size_t)w[11]);
 }
 
 static int call_cudnnGetNormalizationBackwardWorkspaceSize(void *function, void *handle, const uint64_t *w)
@@ -154,14 +119,19 @@ static int call_cudnnGetNormalizationBackwardWorkspaceSize(void *function, void 
 	return ((__typeof__(cudnnGetNormalizationBackwardWorkspaceSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (size_t *)w[11], (int)w[12]);
 }
 
-static int call_cudnnAddTensor(void *function, void *handle, const uint64_t *w)
+static int call_cudnnGetConvolutionForwardAlgorithmMaxCount(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cudnnAddTensor) *)function)(handle, (const void *)w[0], (void *)w[1], (void *)w[2], (const void *)w[3], (void *)w[4], (void *)w[5]);
+	return ((__typeof__(cudnnGetConvolutionForwardAlgorithmMaxCount) *)function)(handle, (int *)w[0]);
 }
 
-static int call_cudnnTransformTensor(void *function, void *handle, const uint64_t *w)
+static int call_cudnnScaleTensor(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cudnnTransformTensor) *)function)(handle, (const void *)w[0], (void *)w[1], (void *)w[2], (const void *)w[3], (void *)w[4], (void *)w[5]);
+	return ((__typeof__(cudnnScaleTensor) *)function)(handle, (void *)w[0], (void *)w[1], (const void *)w[2]);
+}
+
+static int call_cudnnConvolutionForward(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnConvolutionForward) *)function)(handle, (const void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (int)w[6], (void *)w[7], (size_t)w[8], (const void *)w[9], (void *)w[10], (void *)w[11]);
 }
 
 static int call_cudnnGetNormalizationForwardTrainingWorkspaceSize(void *function, void *handle, const uint64_t *w)
@@ -169,24 +139,74 @@ static int call_cudnnGetNormalizationForwardTrainingWorkspaceSize(void *function
 	return ((__typeof__(cudnnGetNormalizationForwardTrainingWorkspaceSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (size_t *)w[9], (int)w[10]);
 }
 
+static int call_cudnnGetConvolutionBackwardDataAlgorithmMaxCount(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnGetConvolutionBackwardDataAlgorithmMaxCount) *)function)(handle, (int *)w[0]);
+}
+
+static int call_cudnnGetNormalizationTrainingReserveSpaceSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnGetNormalizationTrainingReserveSpaceSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (size_t *)w[5], (int)w[6]);
+}
+
 static int call_cudnnConvolutionBackwardData(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cudnnConvolutionBackwardData) *)function)(handle, (const void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (int)w[6], (void *)w[7], (size_t)w[8], (const void *)w[9], (void *)w[10], (void *)w[11]);
 }
 
-static int call_cudnnGetConvolutionBackwardFilterWorkspaceSize(void *function, void *handle, const uint64_t *w)
+static int call_cudnnFindConvolutionBackwardFilterAlgorithm(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cudnnGetConvolutionBackwardFilterWorkspaceSize) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (int)w[4], (size_t *)w[5]);
+	return ((__typeof__(cudnnFindConvolutionBackwardFilterAlgorithm) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (int)w[4], (int *)w[5], (void *)w[6]);
 }
 
-static int call_cudnnBatchNormalizationBackwardEx(void *function, void *handle, const uint64_t *w)
+static int call_cudnnConvolutionBiasActivationForward(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cudnnBatchNormalizationBackwardEx) *)function)(handle, (int)w[0], (int)w[1], (const void *)w[2], (const void *)w[3], (const void *)w[4], (const void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (void *)w[13], (void *)w[14], (void *)w[15], (void *)w[16], (void *)w[17], (void *)w[18], (void *)w[19], (void *)w[20], dnn_double(w[21]), (void *)w[22], (void *)w[23], (void *)w[24], (void *)w[25], (size_t)w[26], (void *)w[27], (size_t)w[28]);
+	return ((__typeof__(cudnnConvolutionBiasActivationForward) *)function)(handle, (const void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (int)w[6], (void *)w[7], (size_t)w[8], (const void *)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (void *)w[13], (void *)w[14], (void *)w[15], (void *)w[16]);
 }
 
-static int call_cudnnGetConvolutionBackwardDataWorkspaceSize(void *function, void *handle, const uint64_t *w)
+static int call_cudnnFindConvolutionForwardAlgorithmEx(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cudnnGetConvolutionBackwardDataWorkspaceSize) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (int)w[4], (size_t *)w[5]);
+	return ((__typeof__(cudnnFindConvolutionForwardAlgorithmEx) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (int)w[7], (int *)w[8], (void *)w[9], (void *)w[10], (size_t)w[11]);
+}
+
+static int call_cudnnDropoutForward(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnDropoutForward) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (size_t)w[6]);
+}
+
+static int call_cudnnTransformTensor(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnTransformTensor) *)function)(handle, (const void *)w[0], (void *)w[1], (void *)w[2], (const void *)w[3], (void *)w[4], (void *)w[5]);
+}
+
+static int call_cudnnGetConvolutionBackwardFilterAlgorithmMaxCount(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnGetConvolutionBackwardFilterAlgorithmMaxCount) *)function)(handle, (int *)w[0]);
+}
+
+static int call_cudnnBatchNormalizationBackward(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnBatchNormalizationBackward) *)function)(handle, (int)w[0], (const void *)w[1], (const void *)w[2], (const void *)w[3], (const void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (void *)w[13], (void *)w[14], dnn_double(w[15]), (void *)w[16], (void *)w[17]);
+}
+
+static int call_cudnnGetBatchNormalizationBackwardExWorkspaceSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnGetBatchNormalizationBackwardExWorkspaceSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (size_t *)w[9]);
+}
+
+static int call_cudnnGetReductionWorkspaceSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnGetReductionWorkspaceSize) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (size_t *)w[3]);
+}
+
+static int call_cudnnSoftmaxForward(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnSoftmaxForward) *)function)(handle, (int)w[0], (int)w[1], (const void *)w[2], (void *)w[3], (void *)w[4], (const void *)w[5], (void *)w[6], (void *)w[7]);
+}
+
+static int call_cudnnFindConvolutionBackwardFilterAlgorithmEx(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnFindConvolutionBackwardFilterAlgorithmEx) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (int)w[7], (int *)w[8], (void *)w[9], (void *)w[10], (size_t)w[11]);
 }
 
 static int call_cudnnNormalizationForwardInference(void *function, void *handle, const uint64_t *w)
@@ -194,43 +214,120 @@ static int call_cudnnNormalizationForwardInference(void *function, void *handle,
 	return ((__typeof__(cudnnNormalizationForwardInference) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (const void *)w[3], (const void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (void *)w[13], (void *)w[14], (void *)w[15], (void *)w[16], (void *)w[17], dnn_double(w[18]), (int)w[19]);
 }
 
+static int call_cudnnGetConvolutionBackwardDataWorkspaceSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnGetConvolutionBackwardDataWorkspaceSize) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (int)w[4], (size_t *)w[5]);
+}
+
+static int call_cudnnDropoutGetStatesSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnDropoutGetStatesSize) *)function)(handle, (size_t *)w[0]);
+}
+
+static int call_cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (size_t *)w[7]);
+}
+
+static int call_cudnnDropoutGetReserveSpaceSize(void *function, void *handle, const uint64_t *w)
+{
+	(void)handle;
+	return ((__typeof__(cudnnDropoutGetReserveSpaceSize) *)function)((void *)w[0], (size_t *)w[1]);
+}
+
+static int call_cudnnNormalizationBackward(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnNormalizationBackward) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (const void *)w[3], (const void *)w[4], (const void *)w[5], (const void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (void *)w[13], (void *)w[14], (void *)w[15], (void *)w[16], (void *)w[17], (void *)w[18], (void *)w[19], (void *)w[20], (void *)w[21], dnn_double(w[22]), (void *)w[23], (void *)w[24], (void *)w[25], (void *)w[26], (void *)w[27], (size_t)w[28], (void *)w[29], (size_t)w[30], (int)w[31]);
+}
+
+static int call_cudnnGetConvolutionBackwardFilterWorkspaceSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnGetConvolutionBackwardFilterWorkspaceSize) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (int)w[4], (size_t *)w[5]);
+}
+
+static int call_cudnnConvolutionBackwardBias(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnConvolutionBackwardBias) *)function)(handle, (const void *)w[0], (void *)w[1], (void *)w[2], (const void *)w[3], (void *)w[4], (void *)w[5]);
+}
+
+static int call_cudnnBatchNormalizationForwardInference(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnBatchNormalizationForwardInference) *)function)(handle, (int)w[0], (const void *)w[1], (const void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (void *)w[11], dnn_double(w[12]));
+}
+
+static int call_cudnnGetConvolutionBackwardFilterAlgorithm_v7(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnGetConvolutionBackwardFilterAlgorithm_v7) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (int)w[4], (int *)w[5], (void *)w[6]);
+}
+
+static int call_cudnnActivationForward(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnActivationForward) *)function)(handle, (void *)w[0], (const void *)w[1], (void *)w[2], (void *)w[3], (const void *)w[4], (void *)w[5], (void *)w[6]);
+}
+
+static int call_cudnnAddTensor(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnAddTensor) *)function)(handle, (const void *)w[0], (void *)w[1], (void *)w[2], (const void *)w[3], (void *)w[4], (void *)w[5]);
+}
+
+static int call_cudnnDropoutBackward(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cudnnDropoutBackward) *)function)(handle, (void *)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (size_t)w[6]);
+}
+
 dnn_caller *const dnn_callers[] = {
-	call_cudnnBatchNormalizationForwardTrainingEx,
-	call_cudnnPoolingBackward,
-	call_cudnnLRNCrossChannelBackward,
-	call_cudnnActivationBackward,
-	call_cudnnSetTensor,
-	call_cudnnNormalizationForwardTraining,
-	call_cudnnGetBatchNormalizationTrainingExReserveSpaceSize,
-	call_cudnnGetNormalizationTrainingReserveSpaceSize,
 	call_cudnnGetConvolutionForwardWorkspaceSize,
-	call_cudnnBatchNormalizationForwardInference,
-	call_cudnnBatchNormalizationForwardTraining,
-	call_cudnnScaleTensor,
-	call_cudnnConvolutionBackwardBias,
-	call_cudnnBatchNormalizationBackward,
-	call_cudnnGetReductionWorkspaceSize,
+	call_cudnnPoolingBackward,
+	call_cudnnNormalizationForwardTraining,
 	call_cudnnConvolutionBackwardFilter,
-	call_cudnnNormalizationBackward,
-	call_cudnnActivationForward,
-	call_cudnnGetBatchNormalizationBackwardExWorkspaceSize,
+	call_cudnnFindConvolutionBackwardDataAlgorithm,
+	call_cudnnBatchNormalizationBackwardEx,
+	call_cudnnSetTensor,
+	call_cudnnBatchNormalizationForwardTraining,
 	call_cudnnSoftmaxBackward,
-	call_cudnnConvolutionForward,
-	call_cudnnOpTensor,
-	call_cudnnGetReductionIndicesSize,
 	call_cudnnPoolingForward,
 	call_cudnnReduceTensor,
-	call_cudnnSoftmaxForward,
-	call_cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize,
+	call_cudnnGetConvolutionBackwardDataAlgorithm_v7,
 	call_cudnnLRNCrossChannelForward,
-	call_cudnnConvolutionBiasActivationForward,
+	call_cudnnActivationBackward,
+	call_cudnnGetConvolutionForwardAlgorithm_v7,
+	call_cudnnBatchNormalizationForwardTrainingEx,
+	call_cudnnGetReductionIndicesSize,
+	call_cudnnLRNCrossChannelBackward,
+	call_cudnnOpTensor,
+	call_cudnnFindConvolutionForwardAlgorithm,
+	call_cudnnGetBatchNormalizationTrainingExReserveSpaceSize,
+	call_cudnnFindConvolutionBackwardDataAlgorithmEx,
 	call_cudnnGetNormalizationBackwardWorkspaceSize,
-	call_cudnnAddTensor,
-	call_cudnnTransformTensor,
+	call_cudnnGetConvolutionForwardAlgorithmMaxCount,
+	call_cudnnScaleTensor,
+	call_cudnnConvolutionForward,
 	call_cudnnGetNormalizationForwardTrainingWorkspaceSize,
+	call_cudnnGetConvolutionBackwardDataAlgorithmMaxCount,
+	call_cudnnGetNormalizationTrainingReserveSpaceSize,
 	call_cudnnConvolutionBackwardData,
-	call_cudnnGetConvolutionBackwardFilterWorkspaceSize,
-	call_cudnnBatchNormalizationBackwardEx,
-	call_cudnnGetConvolutionBackwardDataWorkspaceSize,
+	call_cudnnFindConvolutionBackwardFilterAlgorithm,
+	call_cudnnConvolutionBiasActivationForward,
+	call_cudnnFindConvolutionForwardAlgorithmEx,
+	call_cudnnDropoutForward,
+	call_cudnnTransformTensor,
+	call_cudnnGetConvolutionBackwardFilterAlgorithmMaxCount,
+	call_cudnnBatchNormalizationBackward,
+	call_cudnnGetBatchNormalizationBackwardExWorkspaceSize,
+	call_cudnnGetReductionWorkspaceSize,
+	call_cudnnSoftmaxForward,
+	call_cudnnFindConvolutionBackwardFilterAlgorithmEx,
 	call_cudnnNormalizationForwardInference,
+	call_cudnnGetConvolutionBackwardDataWorkspaceSize,
+	call_cudnnDropoutGetStatesSize,
+	call_cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize,
+	call_cudnnDropoutGetReserveSpaceSize,
+	call_cudnnNormalizationBackward,
+	call_cudnnGetConvolutionBackwardFilterWorkspaceSize,
+	call_cudnnConvolutionBackwardBias,
+	call_cudnnBatchNormalizationForwardInference,
+	call_cudnnGetConvolutionBackwardFilterAlgorithm_v7,
+	call_cudnnActivationForward,
+	call_cudnnAddTensor,
+	call_cudnnDropoutBackward,
 };

@@ -3,9 +3,9 @@
 
 #include "dnn.h"
 
-DNN_API int cudnnBatchNormalizationForwardTrainingEx(void *handle, int mode, int bnOps, const void *alpha, const void *beta, void *xDesc, void *xData, void *zDesc, void *zData, void *yDesc, void *yData, void *bnScaleBiasMeanVarDesc, void *bnScale, void *bnBias, double exponentialAverageFactor, void *resultRunningMean, void *resultRunningVariance, double epsilon, void *resultSaveMean, void *resultSaveInvVariance, void *activationDesc, void *workspace, size_t workSpaceSizeInBytes, void *reserveSpace, size_t reserveSpaceSizeInBytes)
+DNN_API int cudnnGetConvolutionForwardWorkspaceSize(void *handle, void *xDesc, void *wDesc, void *convDesc, void *yDesc, int algo, size_t *sizeInBytes)
 {
-	const uint64_t words[] = { (uint64_t)mode, (uint64_t)bnOps, (uintptr_t)alpha, (uintptr_t)beta, (uintptr_t)xDesc, (uintptr_t)xData, (uintptr_t)zDesc, (uintptr_t)zData, (uintptr_t)yDesc, (uintptr_t)yData, (uintptr_t)bnScaleBiasMeanVarDesc, (uintptr_t)bnScale, (uintptr_t)bnBias, dnn_bits(exponentialAverageFactor), (uintptr_t)resultRunningMean, (uintptr_t)resultRunningVariance, dnn_bits(epsilon), (uintptr_t)resultSaveMean, (uintptr_t)resultSaveInvVariance, (uintptr_t)activationDesc, (uintptr_t)workspace, (uint64_t)workSpaceSizeInBytes, (uintptr_t)reserveSpace, (uint64_t)reserveSpaceSizeInBytes };
+	const uint64_t words[] = { (uintptr_t)xDesc, (uintptr_t)wDesc, (uintptr_t)convDesc, (uintptr_t)yDesc, (uint64_t)algo, (uintptr_t)sizeInBytes };
 
 	return dnn_call(handle, &dnn_functions[0], words);
 }
@@ -17,254 +17,366 @@ DNN_API int cudnnPoolingBackward(void *handle, void *poolingDesc, const void *al
 	return dnn_call(handle, &dnn_functions[1], words);
 }
 
-DNN_API int cudnnLRNCrossChannelBackward(void *handle, void *normDesc, int lrnMode, const void *alpha, void *yDesc, void *y, void *dyDesc, void *dy, void *xDesc, void *x, const void *beta, void *dxDesc, void *dx)
-{
-	const uint64_t words[] = { (uintptr_t)normDesc, (uint64_t)lrnMode, (uintptr_t)alpha, (uintptr_t)yDesc, (uintptr_t)y, (uintptr_t)dyDesc, (uintptr_t)dy, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)beta, (uintptr_t)dxDesc, (uintptr_t)dx };
-
-	return dnn_call(handle, &dnn_functions[2], words);
-}
-
-DNN_API int cudnnActivationBackward(void *handle, void *activationDesc, const void *alpha, void *yDesc, void *y, void *dyDesc, void *dy, void *xDesc, void *x, const void *beta, void *dxDesc, void *dx)
-{
-	const uint64_t words[] = { (uintptr_t)activationDesc, (uintptr_t)alpha, (uintptr_t)yDesc, (uintptr_t)y, (uintptr_t)dyDesc, (uintptr_t)dy, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)beta, (uintptr_t)dxDesc, (uintptr_t)dx };
-
-	return dnn_call(handle, &dnn_functions[3], words);
-}
-
-DNN_API int cudnnSetTensor(void *handle, void *yDesc, void *y, const void *valuePtr)
-{
-	const uint64_t words[] = { (uintptr_t)yDesc, (uintptr_t)y, (uintptr_t)valuePtr };
-
-	return dnn_call(handle, &dnn_functions[4], words);
-}
-
 DNN_API int cudnnNormalizationForwardTraining(void *handle, int mode, int normOps, int algo, const void *alpha, const void *beta, void *xDesc, void *xData, void *normScaleBiasDesc, void *normScale, void *normBias, double exponentialAverageFactor, void *normMeanVarDesc, void *resultRunningMean, void *resultRunningVariance, double epsilon, void *resultSaveMean, void *resultSaveInvVariance, void *activationDesc, void *zDesc, void *zData, void *yDesc, void *yData, void *workspace, size_t workSpaceSizeInBytes, void *reserveSpace, size_t reserveSpaceSizeInBytes, int groupCnt)
 {
 	const uint64_t words[] = { (uint64_t)mode, (uint64_t)normOps, (uint64_t)algo, (uintptr_t)alpha, (uintptr_t)beta, (uintptr_t)xDesc, (uintptr_t)xData, (uintptr_t)normScaleBiasDesc, (uintptr_t)normScale, (uintptr_t)normBias, dnn_bits(exponentialAverageFactor), (uintptr_t)normMeanVarDesc, (uintptr_t)resultRunningMean, (uintptr_t)resultRunningVariance, dnn_bits(epsilon), (uintptr_t)resultSaveMean, (uintptr_t)resultSaveInvVariance, (uintptr_t)activationDesc, (uintptr_t)zDesc, (uintptr_t)zData, (uintptr_t)yDesc, (uintptr_t)yData, (uintptr_t)workspace, (uint64_t)workSpaceSizeInBytes, (uintptr_t)reserveSpace, (uint64_t)reserveSpaceSizeInBytes, (uint64_t)groupCnt };
 
-	return dnn_call(handle, &dnn_functions[5], words);
-}
-
-DNN_API int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void *handle, int mode, int bnOps, void *activationDesc, void *xDesc, size_t *sizeInBytes)
-{
-	const uint64_t words[] = { (uint64_t)mode, (uint64_t)bnOps, (uintptr_t)activationDesc, (uintptr_t)xDesc, (uintptr_t)sizeInBytes };
-
-	return dnn_call(handle, &dnn_functions[6], words);
-}
-
-DNN_API int cudnnGetNormalizationTrainingReserveSpaceSize(void *handle, int mode, int normOps, int algo, void *activationDesc, void *xDesc, size_t *sizeInBytes, int groupCnt)
-{
-	const uint64_t words[] = { (uint64_t)mode, (uint64_t)normOps, (uint64_t)algo, (uintptr_t)activationDesc, (uintptr_t)xDesc, (uintptr_t)sizeInBytes, (uint64_t)groupCnt };
-
-	return dnn_call(handle, &dnn_functions[7], words);
-}
-
-DNN_API int cudnnGetConvolutionForwardWorkspaceSize(void *handle, void *xDesc, void *wDesc, void *convDesc, void *yDesc, int algo, size_t *sizeInBytes)
-{
-	const uint64_t words[] = { (uintptr_t)xDesc, (uintptr_t)wDesc, (uintptr_t)convDesc, (uintptr_t)yDesc, (uint64_t)algo, (uintptr_t)sizeInBytes };
-
-	return dnn_call(handle, &dnn_functions[8], words);
-}
-
-DNN_API int cudnnBatchNormalizationForwardInference(void *handle, int mode, const void *alpha, const void *beta, void *xDesc, void *x, void *yDesc, void *y, void *bnScaleBiasMeanVarDesc, void *bnScale, void *bnBias, void *estimatedMean, void *estimatedVariance, double epsilon)
-{
-	const uint64_t words[] = { (uint64_t)mode, (uintptr_t)alpha, (uintptr_t)beta, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)yDesc, (uintptr_t)y, (uintptr_t)bnScaleBiasMeanVarDesc, (uintptr_t)bnScale, (uintptr_t)bnBias, (uintptr_t)estimatedMean, (uintptr_t)estimatedVariance, dnn_bits(epsilon) };
-
-	return dnn_call(handle, &dnn_functions[9], words);
-}
-
-DNN_API int cudnnBatchNormalizationForwardTraining(void *handle, int mode, const void *alpha, const void *beta, void *xDesc, void *x, void *yDesc, void *y, void *bnScaleBiasMeanVarDesc, void *bnScale, void *bnBias, double exponentialAverageFactor, void *resultRunningMean, void *resultRunningVariance, double epsilon, void *resultSaveMean, void *resultSaveInvVariance)
-{
-	const uint64_t words[] = { (uint64_t)mode, (uintptr_t)alpha, (uintptr_t)beta, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)yDesc, (uintptr_t)y, (uintptr_t)bnScaleBiasMeanVarDesc, (uintptr_t)bnScale, (uintptr_t)bnBias, dnn_bits(exponentialAverageFactor), (uintptr_t)resultRunningMean, (uintptr_t)resultRunningVariance, dnn_bits(epsilon), (uintptr_t)resultSaveMean, (uintptr_t)resultSaveInvVariance };
-
-	return dnn_call(handle, &dnn_functions[10], words);
-}
-
-DNN_API int cudnnScaleTensor(void *handle, void *yDesc, void *y, const void *alpha)
-{
-	const uint64_t words[] = { (uintptr_t)yDesc, (uintptr_t)y, (uintptr_t)alpha };
-
-	return dnn_call(handle, &dnn_functions[11], words);
-}
-
-DNN_API int cudnnConvolutionBackwardBias(void *handle, const void *alpha, void *dyDesc, void *dy, const void *beta, void *dbDesc, void *db)
-{
-	const uint64_t words[] = { (uintptr_t)alpha, (uintptr_t)dyDesc, (uintptr_t)dy, (uintptr_t)beta, (uintptr_t)dbDesc, (uintptr_t)db };
-
-	return dnn_call(handle, &dnn_functions[12], words);
-}
-
-DNN_API int cudnnBatchNormalizationBackward(void *handle, int mode, const void *alphaDataDiff, const void *betaDataDiff, const void *alphaParamDiff, const void *betaParamDiff, void *xDesc, void *x, void *dyDesc, void *dy, void *dxDesc, void *dx, void *dBnScaleBiasDesc, void *bnScale, void *dBnScaleResult, void *dBnBiasResult, double epsilon, void *savedMean, void *savedInvVariance)
-{
-	const uint64_t words[] = { (uint64_t)mode, (uintptr_t)alphaDataDiff, (uintptr_t)betaDataDiff, (uintptr_t)alphaParamDiff, (uintptr_t)betaParamDiff, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)dyDesc, (uintptr_t)dy, (uintptr_t)dxDesc, (uintptr_t)dx, (uintptr_t)dBnScaleBiasDesc, (uintptr_t)bnScale, (uintptr_t)dBnScaleResult, (uintptr_t)dBnBiasResult, dnn_bits(epsilon), (uintptr_t)savedMean, (uintptr_t)savedInvVariance };
-
-	return dnn_call(handle, &dnn_functions[13], words);
-}
-
-DNN_API int cudnnGetReductionWorkspaceSize(void *handle, void *reduceTensorDesc, void *aDesc, void *cDesc, size_t *sizeInBytes)
-{
-	const uint64_t words[] = { (uintptr_t)reduceTensorDesc, (uintptr_t)aDesc, (uintptr_t)cDesc, (uintptr_t)sizeInBytes };
-
-	return dnn_call(handle, &dnn_functions[14], words);
+	return dnn_call(handle, &dnn_functions[2], words);
 }
 
 DNN_API int cudnnConvolutionBackwardFilter(void *handle, const void *alpha, void *xDesc, void *x, void *dyDesc, void *dy, void *convDesc, int algo, void *workSpace, size_t workSpaceSizeInBytes, const void *beta, void *dwDesc, void *dw)
 {
 	const uint64_t words[] = { (uintptr_t)alpha, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)dyDesc, (uintptr_t)dy, (uintptr_t)convDesc, (uint64_t)algo, (uintptr_t)workSpace, (uint64_t)workSpaceSizeInBytes, (uintptr_t)beta, (uintptr_t)dwDesc, (uintptr_t)dw };
 
-	return dnn_call(handle, &dnn_functions[15], words);
+	return dnn_call(handle, &dnn_functions[3], words);
 }
 
-DNN_API int cudnnNormalizationBackward(void *handle, int mode, int normOps, int algo, const void *alphaDataDiff, const void *betaDataDiff, const void *alphaParamDiff, const void *betaParamDiff, void *xDesc, void *xData, void *yDesc, void *yData, void *dyDesc, void *dyData, void *dzDesc, void *dzData, void *dxDesc, void *dxData, void *dNormScaleBiasDesc, void *normScaleData, void *normBiasData, void *dNormScaleData, void *dNormBiasData, double epsilon, void *normMeanVarDesc, void *savedMean, void *savedInvVariance, void *activationDesc, void *workSpace, size_t workSpaceSizeInBytes, void *reserveSpace, size_t reserveSpaceSizeInBytes, int groupCnt)
+DNN_API int cudnnFindConvolutionBackwardDataAlgorithm(void *handle, void *wDesc, void *dyDesc, void *convDesc, void *dxDesc, int requestedAlgoCount, int *returnedAlgoCount, void *perfResults)
 {
-	const uint64_t words[] = { (uint64_t)mode, (uint64_t)normOps, (uint64_t)algo, (uintptr_t)alphaDataDiff, (uintptr_t)betaDataDiff, (uintptr_t)alphaParamDiff, (uintptr_t)betaParamDiff, (uintptr_t)xDesc, (uintptr_t)xData, (uintptr_t)yDesc, (uintptr_t)yData, (uintptr_t)dyDesc, (uintptr_t)dyData, (uintptr_t)dzDesc, (uintptr_t)dzData, (uintptr_t)dxDesc, (uintptr_t)dxData, (uintptr_t)dNormScaleBiasDesc, (uintptr_t)normScaleData, (uintptr_t)normBiasData, (uintptr_t)dNormScaleData, (uintptr_t)dNormBiasData, dnn_bits(epsilon), (uintptr_t)normMeanVarDesc, (uintptr_t)savedMean, (uintptr_t)savedInvVariance, (uintptr_t)activationDesc, (uintptr_t)workSpace, (uint64_t)workSpaceSizeInBytes, (uintptr_t)reserveSpace, (uint64_t)reserveSpaceSizeInBytes, (uint64_t)groupCnt };
+	const uint64_t words[] = { (uintptr_t)wDesc, (uintptr_t)dyDesc, (uintptr_t)convDesc, (uintptr_t)dxDesc, (uint64_t)requestedAlgoCount, (uintptr_t)returnedAlgoCount, (uintptr_t)perfResults };
 
-	return dnn_call(handle, &dnn_functions[16], words);
-}
-
-DNN_API int cudnnActivationForward(void *handle, void *activationDesc, const void *alpha, void *xDesc, void *x, const void *beta, void *yDesc, void *y)
-{
-	const uint64_t words[] = { (uintptr_t)activationDesc, (uintptr_t)alpha, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)beta, (uintptr_t)yDesc, (uintptr_t)y };
-
-	return dnn_call(handle, &dnn_functions[17], words);
-}
-
-DNN_API int cudnnGetBatchNormalizationBackwardExWorkspaceSize(void *handle, int mode, int bnOps, void *xDesc, void *yDesc, void *dyDesc, void *dzDesc, void *dxDesc, void *dBnScaleBiasDesc, void *activationDesc, size_t *sizeInBytes)
-{
-	const uint64_t words[] = { (uint64_t)mode, (uint64_t)bnOps, (uintptr_t)xDesc, (uintptr_t)yDesc, (uintptr_t)dyDesc, (uintptr_t)dzDesc, (uintptr_t)dxDesc, (uintptr_t)dBnScaleBiasDesc, (uintptr_t)activationDesc, (uintptr_t)sizeInBytes };
-
-	return dnn_call(handle, &dnn_functions[18], words);
-}
-
-DNN_API int cudnnSoftmaxBackward(void *handle, int algo, int mode, const void *alpha, void *yDesc, void *y, void *dyDesc, void *dy, const void *beta, void *dxDesc, void *dx)
-{
-	const uint64_t words[] = { (uint64_t)algo, (uint64_t)mode, (uintptr_t)alpha, (uintptr_t)yDesc, (uintptr_t)y, (uintptr_t)dyDesc, (uintptr_t)dy, (uintptr_t)beta, (uintptr_t)dxDesc, (uintptr_t)dx };
-
-	return dnn_call(handle, &dnn_functions[19], words);
-}
-
-DNN_API int cudnnConvolutionForward(void *handle, const void *alpha, void *xDesc, void *x, void *wDesc, void *w, void *convDesc, int algo, void *workSpace, size_t workSpaceSizeInBytes, const void *beta, void *yDesc, void *y)
-{
-	const uint64_t words[] = { (uintptr_t)alpha, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)wDesc, (uintptr_t)w, (uintptr_t)convDesc, (uint64_t)algo, (uintptr_t)workSpace, (uint64_t)workSpaceSizeInBytes, (uintptr_t)beta, (uintptr_t)yDesc, (uintptr_t)y };
-
-	return dnn_call(handle, &dnn_functions[20], words);
-}
-
-DNN_API int cudnnOpTensor(void *handle, void *opTensorDesc, const void *alpha1, void *aDesc, void *A, const void *alpha2, void *bDesc, void *B, const void *beta, void *cDesc, void *C)
-{
-	const uint64_t words[] = { (uintptr_t)opTensorDesc, (uintptr_t)alpha1, (uintptr_t)aDesc, (uintptr_t)A, (uintptr_t)alpha2, (uintptr_t)bDesc, (uintptr_t)B, (uintptr_t)beta, (uintptr_t)cDesc, (uintptr_t)C };
-
-	return dnn_call(handle, &dnn_functions[21], words);
-}
-
-DNN_API int cudnnGetReductionIndicesSize(void *handle, void *reduceTensorDesc, void *aDesc, void *cDesc, size_t *sizeInBytes)
-{
-	const uint64_t words[] = { (uintptr_t)reduceTensorDesc, (uintptr_t)aDesc, (uintptr_t)cDesc, (uintptr_t)sizeInBytes };
-
-	return dnn_call(handle, &dnn_functions[22], words);
-}
-
-DNN_API int cudnnPoolingForward(void *handle, void *poolingDesc, const void *alpha, void *xDesc, void *x, const void *beta, void *yDesc, void *y)
-{
-	const uint64_t words[] = { (uintptr_t)poolingDesc, (uintptr_t)alpha, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)beta, (uintptr_t)yDesc, (uintptr_t)y };
-
-	return dnn_call(handle, &dnn_functions[23], words);
-}
-
-DNN_API int cudnnReduceTensor(void *handle, void *reduceTensorDesc, void *indices, size_t indicesSizeInBytes, void *workspace, size_t workspaceSizeInBytes, const void *alpha, void *aDesc, void *A, const void *beta, void *cDesc, void *C)
-{
-	const uint64_t words[] = { (uintptr_t)reduceTensorDesc, (uintptr_t)indices, (uint64_t)indicesSizeInBytes, (uintptr_t)workspace, (uint64_t)workspaceSizeInBytes, (uintptr_t)alpha, (uintptr_t)aDesc, (uintptr_t)A, (uintptr_t)beta, (uintptr_t)cDesc, (uintptr_t)C };
-
-	return dnn_call(handle, &dnn_functions[24], words);
-}
-
-DNN_API int cudnnSoftmaxForward(void *handle, int algo, int mode, const void *alpha, void *xDesc, void *x, const void *beta, void *yDesc, void *y)
-{
-	const uint64_t words[] = { (uint64_t)algo, (uint64_t)mode, (uintptr_t)alpha, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)beta, (uintptr_t)yDesc, (uintptr_t)y };
-
-	return dnn_call(handle, &dnn_functions[25], words);
-}
-
-DNN_API int cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(void *handle, int mode, int bnOps, void *xDesc, void *zDesc, void *yDesc, void *bnScaleBiasMeanVarDesc, void *activationDesc, size_t *sizeInBytes)
-{
-	const uint64_t words[] = { (uint64_t)mode, (uint64_t)bnOps, (uintptr_t)xDesc, (uintptr_t)zDesc, (uintptr_t)yDesc, (uintptr_t)bnScaleBiasMeanVarDesc, (uintptr_t)activationDesc, (uintptr_t)sizeInBytes };
-
-	return dnn_call(handle, &dnn_functions[26], words);
-}
-
-DNN_API int cudnnLRNCrossChannelForward(void *handle, void *normDesc, int lrnMode, const void *alpha, void *xDesc, void *x, const void *beta, void *yDesc, void *y)
-{
-	const uint64_t words[] = { (uintptr_t)normDesc, (uint64_t)lrnMode, (uintptr_t)alpha, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)beta, (uintptr_t)yDesc, (uintptr_t)y };
-
-	return dnn_call(handle, &dnn_functions[27], words);
-}
-
-DNN_API int cudnnConvolutionBiasActivationForward(void *handle, const void *alpha1, void *xDesc, void *x, void *wDesc, void *w, void *convDesc, int algo, void *workSpace, size_t workSpaceSizeInBytes, const void *alpha2, void *zDesc, void *z, void *biasDesc, void *bias, void *activationDesc, void *yDesc, void *y)
-{
-	const uint64_t words[] = { (uintptr_t)alpha1, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)wDesc, (uintptr_t)w, (uintptr_t)convDesc, (uint64_t)algo, (uintptr_t)workSpace, (uint64_t)workSpaceSizeInBytes, (uintptr_t)alpha2, (uintptr_t)zDesc, (uintptr_t)z, (uintptr_t)biasDesc, (uintptr_t)bias, (uintptr_t)activationDesc, (uintptr_t)yDesc, (uintptr_t)y };
-
-	return dnn_call(handle, &dnn_functions[28], words);
-}
-
-DNN_API int cudnnGetNormalizationBackwardWorkspaceSize(void *handle, int mode, int normOps, int algo, void *xDesc, void *yDesc, void *dyDesc, void *dzDesc, void *dxDesc, void *dNormScaleBiasDesc, void *activationDesc, void *normMeanVarDesc, size_t *sizeInBytes, int groupCnt)
-{
-	const uint64_t words[] = { (uint64_t)mode, (uint64_t)normOps, (uint64_t)algo, (uintptr_t)xDesc, (uintptr_t)yDesc, (uintptr_t)dyDesc, (uintptr_t)dzDesc, (uintptr_t)dxDesc, (uintptr_t)dNormScaleBiasDesc, (uintptr_t)activationDesc, (uintptr_t)normMeanVarDesc, (uintptr_t)sizeInBytes, (uint64_t)groupCnt };
-
-	return dnn_call(handle, &dnn_functions[29], words);
-}
-
-DNN_API int cudnnAddTensor(void *handle, const void *alpha, void *aDesc, void *A, const void *beta, void *cDesc, void *C)
-{
-	const uint64_t words[] = { (uintptr_t)alpha, (uintptr_t)aDesc, (uintptr_t)A, (uintptr_t)beta, (uintptr_t)cDesc, (uintptr_t)C };
-
-	return dnn_call(handle, &dnn_functions[30], words);
-}
-
-DNN_API int cudnnTransformTensor(void *handle, const void *alpha, void *xDesc, void *x, const void *beta, void *yDesc, void *y)
-{
-	const uint64_t words[] = { (uintptr_t)alpha, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)beta, (uintptr_t)yDesc, (uintptr_t)y };
-
-	return dnn_call(handle, &dnn_functions[31], words);
-}
-
-DNN_API int cudnnGetNormalizationForwardTrainingWorkspaceSize(void *handle, int mode, int normOps, int algo, void *xDesc, void *zDesc, void *yDesc, void *normScaleBiasDesc, void *activationDesc, void *normMeanVarDesc, size_t *sizeInBytes, int groupCnt)
-{
-	const uint64_t words[] = { (uint64_t)mode, (uint64_t)normOps, (uint64_t)algo, (uintptr_t)xDesc, (uintptr_t)zDesc, (uintptr_t)yDesc, (uintptr_t)normScaleBiasDesc, (uintptr_t)activationDesc, (uintptr_t)normMeanVarDesc, (uintptr_t)sizeInBytes, (uint64_t)groupCnt };
-
-	return dnn_call(handle, &dnn_functions[32], words);
-}
-
-DNN_API int cudnnConvolutionBackwardData(void *handle, const void *alpha, void *wDesc, void *w, void *dyDesc, void *dy, void *convDesc, int algo, void *workSpace, size_t workSpaceSizeInBytes, const void *beta, void *dxDesc, void *dx)
-{
-	const uint64_t words[] = { (uintptr_t)alpha, (uintptr_t)wDesc, (uintptr_t)w, (uintptr_t)dyDesc, (uintptr_t)dy, (uintptr_t)convDesc, (uint64_t)algo, (uintptr_t)workSpace, (uint64_t)workSpaceSizeInBytes, (uintptr_t)beta, (uintptr_t)dxDesc, (uintptr_t)dx };
-
-	return dnn_call(handle, &dnn_functions[33], words);
-}
-
-DNN_API int cudnnGetConvolutionBackwardFilterWorkspaceSize(void *handle, void *xDesc, void *dyDesc, void *convDesc, void *gradDesc, int algo, size_t *sizeInBytes)
-{
-	const uint64_t words[] = { (uintptr_t)xDesc, (uintptr_t)dyDesc, (uintptr_t)convDesc, (uintptr_t)gradDesc, (uint64_t)algo, (uintptr_t)sizeInBytes };
-
-	return dnn_call(handle, &dnn_functions[34], words);
+	return dnn_call(handle, &dnn_functions[4], words);
 }
 
 DNN_API int cudnnBatchNormalizationBackwardEx(void *handle, int mode, int bnOps, const void *alphaDataDiff, const void *betaDataDiff, const void *alphaParamDiff, const void *betaParamDiff, void *xDesc, void *xData, void *yDesc, void *yData, void *dyDesc, void *dyData, void *dzDesc, void *dzData, void *dxDesc, void *dxData, void *dBnScaleBiasDesc, void *bnScaleData, void *bnBiasData, void *dBnScaleData, void *dBnBiasData, double epsilon, void *savedMean, void *savedInvVariance, void *activationDesc, void *workSpace, size_t workSpaceSizeInBytes, void *reserveSpace, size_t reserveSpaceSizeInBytes)
 {
 	const uint64_t words[] = { (uint64_t)mode, (uint64_t)bnOps, (uintptr_t)alphaDataDiff, (uintptr_t)betaDataDiff, (uintptr_t)alphaParamDiff, (uintptr_t)betaParamDiff, (uintptr_t)xDesc, (uintptr_t)xData, (uintptr_t)yDesc, (uintptr_t)yData, (uintptr_t)dyDesc, (uintptr_t)dyData, (uintptr_t)dzDesc, (uintptr_t)dzData, (uintptr_t)dxDesc, (uintptr_t)dxData, (uintptr_t)dBnScaleBiasDesc, (uintptr_t)bnScaleData, (uintptr_t)bnBiasData, (uintptr_t)dBnScaleData, (uintptr_t)dBnBiasData, dnn_bits(epsilon), (uintptr_t)savedMean, (uintptr_t)savedInvVariance, (uintptr_t)activationDesc, (uintptr_t)workSpace, (uint64_t)workSpaceSizeInBytes, (uintptr_t)reserveSpace, (uint64_t)reserveSpaceSizeInBytes };
 
+	return dnn_call(handle, &dnn_functions[5], words);
+}
+
+DNN_API int cudnnSetTensor(void *handle, void *yDesc, void *y, const void *valuePtr)
+{
+	const uint64_t words[] = { (uintptr_t)yDesc, (uintptr_t)y, (uintptr_t)valuePtr };
+
+	return dnn_call(handle, &dnn_functions[6], words);
+}
+
+DNN_API int cudnnBatchNormalizationForwardTraining(void *handle, int mode, const void *alpha, const void *beta, void *xDesc, void *x, void *yDesc, void *y, void *bnScaleBiasMeanVarDesc, void *bnScale, void *bnBias, double exponentialAverageFactor, void *resultRunningMean, void *resultRunningVariance, double epsilon, void *resultSaveMean, void *resultSaveInvVariance)
+{
+	const uint64_t words[] = { (uint64_t)mode, (uintptr_t)alpha, (uintptr_t)beta, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)yDesc, (uintptr_t)y, (uintptr_t)bnScaleBiasMeanVarDesc, (uintptr_t)bnScale, (uintptr_t)bnBias, dnn_bits(exponentialAverageFactor), (uintptr_t)resultRunningMean, (uintptr_t)resultRunningVariance, dnn_bits(epsilon), (uintptr_t)resultSaveMean, (uintptr_t)resultSaveInvVariance };
+
+	return dnn_call(handle, &dnn_functions[7], words);
+}
+
+DNN_API int cudnnSoftmaxBackward(void *handle, int algo, int mode, const void *alpha, void *yDesc, void *y, void *dyDesc, void *dy, const void *beta, void *dxDesc, void *dx)
+{
+	const uint64_t words[] = { (uint64_t)algo, (uint64_t)mode, (uintptr_t)alpha, (uintptr_t)yDesc, (uintptr_t)y, (uintptr_t)dyDesc, (uintptr_t)dy, (uintptr_t)beta, (uintptr_t)dxDesc, (uintptr_t)dx };
+
+	return dnn_call(handle, &dnn_functions[8], words);
+}
+
+DNN_API int cudnnPoolingForward(void *handle, void *poolingDesc, const void *alpha, void *xDesc, void *x, const void *beta, void *yDesc, void *y)
+{
+	const uint64_t words[] = { (uintptr_t)poolingDesc, (uintptr_t)alpha, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)beta, (uintptr_t)yDesc, (uintptr_t)y };
+
+	return dnn_call(handle, &dnn_functions[9], words);
+}
+
+DNN_API int cudnnReduceTensor(void *handle, void *reduceTensorDesc, void *indices, size_t indicesSizeInBytes, void *workspace, size_t workspaceSizeInBytes, const void *alpha, void *aDesc, void *A, const void *beta, void *cDesc, void *C)
+{
+	const uint64_t words[] = { (uintptr_t)reduceTensorDesc, (uintptr_t)indices, (uint64_t)indicesSizeInBytes, (uintptr_t)workspace, (uint64_t)workspaceSizeInBytes, (uintptr_t)alpha, (uintptr_t)aDesc, (uintptr_t)A, (uintptr_t)beta, (uintptr_t)cDesc, (uintptr_t)C };
+
+	return dnn_call(handle, &dnn_functions[10], words);
+}
+
+DNN_API int cudnnGetConvolutionBackwardDataAlgorithm_v7(void *handle, void *filterDesc, void *diffDesc, void *convDesc, void *gradDesc, int requestedAlgoCount, int *returnedAlgoCount, void *perfResults)
+{
+	const uint64_t words[] = { (uintptr_t)filterDesc, (uintptr_t)diffDesc, (uintptr_t)convDesc, (uintptr_t)gradDesc, (uint64_t)requestedAlgoCount, (uintptr_t)returnedAlgoCount, (uintptr_t)perfResults };
+
+	return dnn_call(handle, &dnn_functions[11], words);
+}
+
+DNN_API int cudnnLRNCrossChannelForward(void *handle, void *normDesc, int lrnMode, const void *alpha, void *xDesc, void *x, const void *beta, void *yDesc, void *y)
+{
+	const uint64_t words[] = { (uintptr_t)normDesc, (uint64_t)lrnMode, (uintptr_t)alpha, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)beta, (uintptr_t)yDesc, (uintptr_t)y };
+
+	return dnn_call(handle, &dnn_functions[12], words);
+}
+
+DNN_API int cudnnActivationBackward(void *handle, void *activationDesc, const void *alpha, void *yDesc, void *y, void *dyDesc, void *dy, void *xDesc, void *x, const void *beta, void *dxDesc, void *dx)
+{
+	const uint64_t words[] = { (uintptr_t)activationDesc, (uintptr_t)alpha, (uintptr_t)yDesc, (uintptr_t)y, (uintptr_t)dyDesc, (uintptr_t)dy, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)beta, (uintptr_t)dxDesc, (uintptr_t)dx };
+
+	return dnn_call(handle, &dnn_functions[13], words);
+}
+
+DNN_API int cudnnGetConvolutionForwardAlgorithm_v7(void *handle, void *srcDesc, void *filterDesc, void *convDesc, void *destDesc, int requestedAlgoCount, int *returnedAlgoCount, void *perfResults)
+{
+	const uint64_t words[] = { (uintptr_t)srcDesc, (uintptr_t)filterDesc, (uintptr_t)convDesc, (uintptr_t)destDesc, (uint64_t)requestedAlgoCount, (uintptr_t)returnedAlgoCount, (uintptr_t)perfResults };
+
+	return dnn_call(handle, &dnn_functions[14], words);
+}
+
+DNN_API int cudnnBatchNormalizationForwardTrainingEx(void *handle, int mode, int bnOps, const void *alpha, const void *beta, void *xDesc, void *xData, void *zDesc, void *zData, void *yDesc, void *yData, void *bnScaleBiasMeanVarDesc, void *bnScale, void *bnBias, double exponentialAverageFactor, void *resultRunningMean, void *resultRunningVariance, double epsilon, void *resultSaveMean, void *resultSaveInvVariance, void *activationDesc, void *workspace, size_t workSpaceSizeInBytes, void *reserveSpace, size_t reserveSpaceSizeInBytes)
+{
+	const uint64_t words[] = { (uint64_t)mode, (uint64_t)bnOps, (uintptr_t)alpha, (uintptr_t)beta, (uintptr_t)xDesc, (uintptr_t)xData, (uintptr_t)zDesc, (uintptr_t)zData, (uintptr_t)yDesc, (uintptr_t)yData, (uintptr_t)bnScaleBiasMeanVarDesc, (uintptr_t)bnScale, (uintptr_t)bnBias, dnn_bits(exponentialAverageFactor), (uintptr_t)resultRunningMean, (uintptr_t)resultRunningVariance, dnn_bits(epsilon), (uintptr_t)resultSaveMean, (uintptr_t)resultSaveInvVariance, (uintptr_t)activationDesc, (uintptr_t)workspace, (uint64_t)workSpaceSizeInBytes, (uintptr_t)reserveSpace, (uint64_t)reserveSpaceSizeInBytes };
+
+	return dnn_call(handle, &dnn_functions[15], words);
+}
+
+DNN_API int cudnnGetReductionIndicesSize(void *handle, void *reduceTensorDesc, void *aDesc, void *cDesc, size_t *sizeInBytes)
+{
+	const uint64_t words[] = { (uintptr_t)reduceTensorDesc, (uintptr_t)aDesc, (uintptr_t)cDesc, (uintptr_t)sizeInBytes };
+
+	return dnn_call(handle, &dnn_functions[16], words);
+}
+
+DNN_API int cudnnLRNCrossChannelBackward(void *handle, void *normDesc, int lrnMode, const void *alpha, void *yDesc, void *y, void *dyDesc, void *dy, void *xDesc, void *x, const void *beta, void *dxDesc, void *dx)
+{
+	const uint64_t words[] = { (uintptr_t)normDesc, (uint64_t)lrnMode, (uintptr_t)alpha, (uintptr_t)yDesc, (uintptr_t)y, (uintptr_t)dyDesc, (uintptr_t)dy, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)beta, (uintptr_t)dxDesc, (uintptr_t)dx };
+
+	return dnn_call(handle, &dnn_functions[17], words);
+}
+
+DNN_API int cudnnOpTensor(void *handle, void *opTensorDesc, const void *alpha1, void *aDesc, void *A, const void *alpha2, void *bDesc, void *B, const void *beta, void *cDesc, void *C)
+{
+	const uint64_t words[] = { (uintptr_t)opTensorDesc, (uintptr_t)alpha1, (uintptr_t)aDesc, (uintptr_t)A, (uintptr_t)alpha2, (uintptr_t)bDesc, (uintptr_t)B, (uintptr_t)beta, (uintptr_t)cDesc, (uintptr_t)C };
+
+	return dnn_call(handle, &dnn_functions[18], words);
+}
+
+DNN_API int cudnnFindConvolutionForwardAlgorithm(void *handle, void *xDesc, void *wDesc, void *convDesc, void *yDesc, int requestedAlgoCount, int *returnedAlgoCount, void *perfResults)
+{
+	const uint64_t words[] = { (uintptr_t)xDesc, (uintptr_t)wDesc, (uintptr_t)convDesc, (uintptr_t)yDesc, (uint64_t)requestedAlgoCount, (uintptr_t)returnedAlgoCount, (uintptr_t)perfResults };
+
+	return dnn_call(handle, &dnn_functions[19], words);
+}
+
+DNN_API int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void *handle, int mode, int bnOps, void *activationDesc, void *xDesc, size_t *sizeInBytes)
+{
+	const uint64_t words[] = { (uint64_t)mode, (uint64_t)bnOps, (uintptr_t)activationDesc, (uintptr_t)xDesc, (uintptr_t)sizeInBytes };
+
+	return dnn_call(handle, &dnn_functions[20], words);
+}
+
+DNN_API int cudnnFindConvolutionBackwardDataAlgorithmEx(void *handle, void *wDesc, void *w, void *dyDesc, void *dy, void *convDesc, void *dxDesc, void *dx, int requestedAlgoCount, int *returnedAlgoCount, void *perfResults, void *workSpace, size_t workSpaceSizeInBytes)
+{
+	const uint64_t words[] = { (uintptr_t)wDesc, (uintptr_t)w, (uintptr_t)dyDesc, (uintptr_t)dy, (uintptr_t)convDesc, (uintptr_t)dxDesc, (uintptr_t)dx, (uint64_t)requestedAlgoCount, (uintptr_t)returnedAlgoCount, (uintptr_t)perfResults, (uintptr_t)workSpace, (uint64_t)workSpaceSizeInBytes };
+
+	return dnn_call(handle, &dnn_functions[21], words);
+}
+
+DNN_API int cudnnGetNormalizationBackwardWorkspaceSize(void *handle, int mode, int normOps, int algo, void *xDesc, void *yDesc, void *dyDesc, void *dzDesc, void *dxDesc, void *dNormScaleBiasDesc, void *activationDesc, void *normMeanVarDesc, size_t *sizeInBytes, int groupCnt)
+{
+	const uint64_t words[] = { (uint64_t)mode, (uint64_t)normOps, (uint64_t)algo, (uintptr_t)xDesc, (uintptr_t)yDesc, (uintptr_t)dyDesc, (uintptr_t)dzDesc, (uintptr_t)dxDesc, (uintptr_t)dNormScaleBiasDesc, (uintptr_t)activationDesc, (uintptr_t)normMeanVarDesc, (uintptr_t)sizeInBytes, (uint64_t)groupCnt };
+
+	return dnn_call(handle, &dnn_functions[22], words);
+}
+
+DNN_API int cudnnGetConvolutionForwardAlgorithmMaxCount(void *handle, int *count)
+{
+	const uint64_t words[] = { (uintptr_t)count };
+
+	return dnn_call(handle, &dnn_functions[23], words);
+}
+
+DNN_API int cudnnScaleTensor(void *handle, void *yDesc, void *y, const void *alpha)
+{
+	const uint64_t words[] = { (uintptr_t)yDesc, (uintptr_t)y, (uintptr_t)alpha };
+
+	return dnn_call(handle, &dnn_functions[24], words);
+}
+
+DNN_API int cudnnConvolutionForward(void *handle, const void *alpha, void *xDesc, void *x, void *wDesc, void *w, void *convDesc, int algo, void *workSpace, size_t workSpaceSizeInBytes, const void *beta, void *yDesc, void *y)
+{
+	const uint64_t words[] = { (uintptr_t)alpha, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)wDesc, (uintptr_t)w, (uintptr_t)convDesc, (uint64_t)algo, (uintptr_t)workSpace, (uint64_t)workSpaceSizeInBytes, (uintptr_t)beta, (uintptr_t)yDesc, (uintptr_t)y };
+
+	return dnn_call(handle, &dnn_functions[25], words);
+}
+
+DNN_API int cudnnGetNormalizationForwardTrainingWorkspaceSize(void *handle, int mode, int normOps, int algo, void *xDesc, void *zDesc, void *yDesc, void *normScaleBiasDesc, void *activationDesc, void *normMeanVarDesc, size_t *sizeInBytes, int groupCnt)
+{
+	const uint64_t words[] = { (uint64_t)mode, (uint64_t)normOps, (uint64_t)algo, (uintptr_t)xDesc, (uintptr_t)zDesc, (uintptr_t)yDesc, (uintptr_t)normScaleBiasDesc, (uintptr_t)activationDesc, (uintptr_t)normMeanVarDesc, (uintptr_t)sizeInBytes, (uint64_t)groupCnt };
+
+	return dnn_call(handle, &dnn_functions[26], words);
+}
+
+DNN_API int cudnnGetConvolutionBackwardDataAlgorithmMaxCount(void *handle, int *count)
+{
+	const uint64_t words[] = { (uintptr_t)count };
+
+	return dnn_call(handle, &dnn_functions[27], words);
+}
+
+DNN_API int cudnnGetNormalizationTrainingReserveSpaceSize(void *handle, int mode, int normOps, int algo, void *activationDesc, void *xDesc, size_t *sizeInBytes, int groupCnt)
+{
+	const uint64_t words[] = { (uint64_t)mode, (uint64_t)normOps, (uint64_t)algo, (uintptr_t)activationDesc, (uintptr_t)xDesc, (uintptr_t)sizeInBytes, (uint64_t)groupCnt };
+
+	return dnn_call(handle, &dnn_functions[28], words);
+}
+
+DNN_API int cudnnConvolutionBackwardData(void *handle, const void *alpha, void *wDesc, void *w, void *dyDesc, void *dy, void *convDesc, int algo, void *workSpace, size_t workSpaceSizeInBytes, const void *beta, void *dxDesc, void *dx)
+{
+	const uint64_t words[] = { (uintptr_t)alpha, (uintptr_t)wDesc, (uintptr_t)w, (uintptr_t)dyDesc, (uintptr_t)dy, (uintptr_t)convDesc, (uint64_t)algo, (uintptr_t)workSpace, (uint64_t)workSpaceSizeInBytes, (uintptr_t)beta, (uintptr_t)dxDesc, (uintptr_t)dx };
+
+	return dnn_call(handle, &dnn_functions[29], words);
+}
+
+DNN_API int cudnnFindConvolutionBackwardFilterAlgorithm(void *handle, void *xDesc, void *dyDesc, void *convDesc, void *dwDesc, int requestedAlgoCount, int *returnedAlgoCount, void *perfResults)
+{
+	const uint64_t words[] = { (uintptr_t)xDesc, (uintptr_t)dyDesc, (uintptr_t)convDesc, (uintptr_t)dwDesc, (uint64_t)requestedAlgoCount, (uintptr_t)returnedAlgoCount, (uintptr_t)perfResults };
+
+	return dnn_call(handle, &dnn_functions[30], words);
+}
+
+DNN_API int cudnnConvolutionBiasActivationForward(void *handle, const void *alpha1, void *xDesc, void *x, void *wDesc, void *w, void *convDesc, int algo, void *workSpace, size_t workSpaceSizeInBytes, const void *alpha2, void *zDesc, void *z, void *biasDesc, void *bias, void *activationDesc, void *yDesc, void *y)
+{
+	const uint64_t words[] = { (uintptr_t)alpha1, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)wDesc, (uintptr_t)w, (uintptr_t)convDesc, (uint64_t)algo, (uintptr_t)workSpace, (uint64_t)workSpaceSizeInBytes, (uintptr_t)alpha2, (uintptr_t)zDesc, (uintptr_t)z, (uintptr_t)biasDesc, (uintptr_t)bias, (uintptr_t)activationDesc, (uintptr_t)yDesc, (uintptr_t)y };
+
+	return dnn_call(handle, &dnn_functions[31], words);
+}
+
+DNN_API int cudnnFindConvolutionForwardAlgorithmEx(void *handle, void *xDesc, void *x, void *wDesc, void *w, void *convDesc, void *yDesc, void *y, int requestedAlgoCount, int *returnedAlgoCount, void *perfResults, void *workSpace, size_t workSpaceSizeInBytes)
+{
+	const uint64_t words[] = { (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)wDesc, (uintptr_t)w, (uintptr_t)convDesc, (uintptr_t)yDesc, (uintptr_t)y, (uint64_t)requestedAlgoCount, (uintptr_t)returnedAlgoCount, (uintptr_t)perfResults, (uintptr_t)workSpace, (uint64_t)workSpaceSizeInBytes };
+
+	return dnn_call(handle, &dnn_functions[32], words);
+}
+
+DNN_API int cudnnDropoutForward(void *handle, void *dropoutDesc, void *xdesc, void *x, void *ydesc, void *y, void *reserveSpace, size_t reserveSpaceSizeInBytes)
+{
+	const uint64_t words[] = { (uintptr_t)dropoutDesc, (uintptr_t)xdesc, (uintptr_t)x, (uintptr_t)ydesc, (uintptr_t)y, (uintptr_t)reserveSpace, (uint64_t)reserveSpaceSizeInBytes };
+
+	return dnn_call(handle, &dnn_functions[33], words);
+}
+
+DNN_API int cudnnTransformTensor(void *handle, const void *alpha, void *xDesc, void *x, const void *beta, void *yDesc, void *y)
+{
+	const uint64_t words[] = { (uintptr_t)alpha, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)beta, (uintptr_t)yDesc, (uintptr_t)y };
+
+	return dnn_call(handle, &dnn_functions[34], words);
+}
+
+DNN_API int cudnnGetConvolutionBackwardFilterAlgorithmMaxCount(void *handle, int *count)
+{
+	const uint64_t words[] = { (uintptr_t)count };
+
 	return dnn_call(handle, &dnn_functions[35], words);
 }
 
-DNN_API int cudnnGetConvolutionBackwardDataWorkspaceSize(void *handle, void *wDesc, void *dyDesc, void *convDesc, void *dxDesc, int algo, size_t *sizeInBytes)
+DNN_API int cudnnBatchNormalizationBackward(void *handle, int mode, const void *alphaDataDiff, const void *betaDataDiff, const void *alphaParamDiff, const void *betaParamDiff, void *xDesc, void *x, void *dyDesc, void *dy, void *dxDesc, void *dx, void *dBnScaleBiasDesc, void *bnScale, void *dBnScaleResult, void *dBnBiasResult, double epsilon, void *savedMean, void *savedInvVariance)
 {
-	const uint64_t words[] = { (uintptr_t)wDesc, (uintptr_t)dyDesc, (uintptr_t)convDesc, (uintptr_t)dxDesc, (uint64_t)algo, (uintptr_t)sizeInBytes };
+	const uint64_t words[] = { (uint64_t)mode, (uintptr_t)alphaDataDiff, (uintptr_t)betaDataDiff, (uintptr_t)alphaParamDiff, (uintptr_t)betaParamDiff, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)dyDesc, (uintptr_t)dy, (uintptr_t)dxDesc, (uintptr_t)dx, (uintptr_t)dBnScaleBiasDesc, (uintptr_t)bnScale, (uintptr_t)dBnScaleResult, (uintptr_t)dBnBiasResult, dnn_bits(epsilon), (uintptr_t)savedMean, (uintptr_t)savedInvVariance };
 
 	return dnn_call(handle, &dnn_functions[36], words);
+}
+
+DNN_API int cudnnGetBatchNormalizationBackwardExWorkspaceSize(void *handle, int mode, int bnOps, void *xDesc, void *yDesc, void *dyDesc, void *dzDesc, void *dxDesc, void *dBnScaleBiasDesc, void *activationDesc, size_t *sizeInBytes)
+{
+	const uint64_t words[] = { (uint64_t)mode, (uint64_t)bnOps, (uintptr_t)xDesc, (uintptr_t)yDesc, (uintptr_t)dyDesc, (uintptr_t)dzDesc, (uintptr_t)dxDesc, (uintptr_t)dBnScaleBiasDesc, (uintptr_t)activationDesc, (uintptr_t)sizeInBytes };
+
+	return dnn_call(handle, &dnn_functions[37], words);
+}
+
+DNN_API int cudnnGetReductionWorkspaceSize(void *handle, void *reduceTensorDesc, void *aDesc, void *cDesc, size_t *sizeInBytes)
+{
+	const uint64_t words[] = { (uintptr_t)reduceTensorDesc, (uintptr_t)aDesc, (uintptr_t)cDesc, (uintptr_t)sizeInBytes };
+
+	return dnn_call(handle, &dnn_functions[38], words);
+}
+
+DNN_API int cudnnSoftmaxForward(void *handle, int algo, int mode, const void *alpha, void *xDesc, void *x, const void *beta, void *yDesc, void *y)
+{
+	const uint64_t words[] = { (uint64_t)algo, (uint64_t)mode, (uintptr_t)alpha, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)beta, (uintptr_t)yDesc, (uintptr_t)y };
+
+	return dnn_call(handle, &dnn_functions[39], words);
+}
+
+DNN_API int cudnnFindConvolutionBackwardFilterAlgorithmEx(void *handle, void *xDesc, void *x, void *dyDesc, void *y, void *convDesc, void *dwDesc, void *dw, int requestedAlgoCount, int *returnedAlgoCount, void *perfResults, void *workSpace, size_t workSpaceSizeInBytes)
+{
+	const uint64_t words[] = { (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)dyDesc, (uintptr_t)y, (uintptr_t)convDesc, (uintptr_t)dwDesc, (uintptr_t)dw, (uint64_t)requestedAlgoCount, (uintptr_t)returnedAlgoCount, (uintptr_t)perfResults, (uintptr_t)workSpace, (uint64_t)workSpaceSizeInBytes };
+
+	return dnn_call(handle, &dnn_functions[40], words);
 }
 
 DNN_API int cudnnNormalizationForwardInference(void *handle, int mode, int normOps, int algo, const void *alpha, const void *beta, void *xDesc, void *x, void *normScaleBiasDesc, void *normScale, void *normBias, void *normMeanVarDesc, void *estimatedMean, void *estimatedVariance, void *zDesc, void *z, void *activationDesc, void *yDesc, void *y, double epsilon, int groupCnt)
 {
 	const uint64_t words[] = { (uint64_t)mode, (uint64_t)normOps, (uint64_t)algo, (uintptr_t)alpha, (uintptr_t)beta, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)normScaleBiasDesc, (uintptr_t)normScale, (uintptr_t)normBias, (uintptr_t)normMeanVarDesc, (uintptr_t)estimatedMean, (uintptr_t)estimatedVariance, (uintptr_t)zDesc, (uintptr_t)z, (uintptr_t)activationDesc, (uintptr_t)yDesc, (uintptr_t)y, dnn_bits(epsilon), (uint64_t)groupCnt };
 
-	return dnn_call(handle, &dnn_functions[37], words);
+	return dnn_call(handle, &dnn_functions[41], words);
+}
+
+DNN_API int cudnnGetConvolutionBackwardDataWorkspaceSize(void *handle, void *wDesc, void *dyDesc, void *convDesc, void *dxDesc, int algo, size_t *sizeInBytes)
+{
+	const uint64_t words[] = { (uintptr_t)wDesc, (uintptr_t)dyDesc, (uintptr_t)convDesc, (uintptr_t)dxDesc, (uint64_t)algo, (uintptr_t)sizeInBytes };
+
+	return dnn_call(handle, &dnn_functions[42], words);
+}
+
+DNN_API int cudnnDropoutGetStatesSize(void *handle, size_t *sizeInBytes)
+{
+	const uint64_t words[] = { (uintptr_t)sizeInBytes };
+
+	return dnn_call(handle, &dnn_functions[43], words);
+}
+
+DNN_API int cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(void *handle, int mode, int bnOps, void *xDesc, void *zDesc, void *yDesc, void *bnScaleBiasMeanVarDesc, void *activationDesc, size_t *sizeInBytes)
+{
+	const uint64_t words[] = { (uint64_t)mode, (uint64_t)bnOps, (uintptr_t)xDesc, (uintptr_t)zDesc, (uintptr_t)yDesc, (uintptr_t)bnScaleBiasMeanVarDesc, (uintptr_t)activationDesc, (uintptr_t)sizeInBytes };
+
+	return dnn_call(handle, &dnn_functions[44], words);
+}
+
+DNN_API int cudnnDropoutGetReserveSpaceSize(void *xdesc, size_t *sizeInBytes)
+{
+	const uint64_t words[] = { (uintptr_t)xdesc, (uintptr_t)sizeInBytes };
+
+	return dnn_call(dnn_any_handle(NULL), &dnn_functions[45], words);
+}
+
+DNN_API int cudnnNormalizationBackward(void *handle, int mode, int normOps, int algo, const void *alphaDataDiff, const void *betaDataDiff, const void *alphaParamDiff, const void *betaParamDiff, void *xDesc, void *xData, void *yDesc, void *yData, void *dyDesc, void *dyData, void *dzDesc, void *dzData, void *dxDesc, void *dxData, void *dNormScaleBiasDesc, void *normScaleData, void *normBiasData, void *dNormScaleData, void *dNormBiasData, double epsilon, void *normMeanVarDesc, void *savedMean, void *savedInvVariance, void *activationDesc, void *workSpace, size_t workSpaceSizeInBytes, void *reserveSpace, size_t reserveSpaceSizeInBytes, int groupCnt)
+{
+	const uint64_t words[] = { (uint64_t)mode, (uint64_t)normOps, (uint64_t)algo, (uintptr_t)alphaDataDiff, (uintptr_t)betaDataDiff, (uintptr_t)alphaParamDiff, (uintptr_t)betaParamDiff, (uintptr_t)xDesc, (uintptr_t)xData, (uintptr_t)yDesc, (uintptr_t)yData, (uintptr_t)dyDesc, (uintptr_t)dyData, (uintptr_t)dzDesc, (uintptr_t)dzData, (uintptr_t)dxDesc, (uintptr_t)dxData, (uintptr_t)dNormScaleBiasDesc, (uintptr_t)normScaleData, (uintptr_t)normBiasData, (uintptr_t)dNormScaleData, (uintptr_t)dNormBiasData, dnn_bits(epsilon), (uintptr_t)normMeanVarDesc, (uintptr_t)savedMean, (uintptr_t)savedInvVariance, (uintptr_t)activationDesc, (uintptr_t)workSpace, (uint64_t)workSpaceSizeInBytes, (uintptr_t)reserveSpace, (uint64_t)reserveSpaceSizeInBytes, (uint64_t)groupCnt };
+
+	return dnn_call(handle, &dnn_functions[46], words);
+}
+
+DNN_API int cudnnGetConvolutionBackwardFilterWorkspaceSize(void *handle, void *xDesc, void *dyDesc, void *convDesc, void *gradDesc, int algo, size_t *sizeInBytes)
+{
+	const uint64_t words[] = { (uintptr_t)xDesc, (uintptr_t)dyDesc, (uintptr_t)convDesc, (uintptr_t)gradDesc, (uint64_t)algo, (uintptr_t)sizeInBytes };
+
+	return dnn_call(handle, &dnn_functions[47], words);
+}
+
+DNN_API int cudnnConvolutionBackwardBias(void *handle, const void *alpha, void *dyDesc, void *dy, const void *beta, void *dbDesc, void *db)
+{
+	const uint64_t words[] = { (uintptr_t)alpha, (uintptr_t)dyDesc, (uintptr_t)dy, (uintptr_t)beta, (uintptr_t)dbDesc, (uintptr_t)db };
+
+	return dnn_call(handle, &dnn_functions[48], words);
+}
+
+DNN_API int cudnnBatchNormalizationForwardInference(void *handle, int mode, const void *alpha, const void *beta, void *xDesc, void *x, void *yDesc, void *y, void *bnScaleBiasMeanVarDesc, void *bnScale, void *bnBias, void *estimatedMean, void *estimatedVariance, double epsilon)
+{
+	const uint64_t words[] = { (uint64_t)mode, (uintptr_t)alpha, (uintptr_t)beta, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)yDesc, (uintptr_t)y, (uintptr_t)bnScaleBiasMeanVarDesc, (uintptr_t)bnScale, (uintptr_t)bnBias, (uintptr_t)estimatedMean, (uintptr_t)estimatedVariance, dnn_bits(epsilon) };
+
+	return dnn_call(handle, &dnn_functions[49], words);
+}
+
+DNN_API int cudnnGetConvolutionBackwardFilterAlgorithm_v7(void *handle, void *srcDesc, void *diffDesc, void *convDesc, void *gradDesc, int requestedAlgoCount, int *returnedAlgoCount, void *perfResults)
+{
+	const uint64_t words[] = { (uintptr_t)srcDesc, (uintptr_t)diffDesc, (uintptr_t)convDesc, (uintptr_t)gradDesc, (uint64_t)requestedAlgoCount, (uintptr_t)returnedAlgoCount, (uintptr_t)perfResults };
+
+	return dnn_call(handle, &dnn_functions[50], words);
+}
+
+DNN_API int cudnnActivationForward(void *handle, void *activationDesc, const void *alpha, void *xDesc, void *x, const void *beta, void *yDesc, void *y)
+{
+	const uint64_t words[] = { (uintptr_t)activationDesc, (uintptr_t)alpha, (uintptr_t)xDesc, (uintptr_t)x, (uintptr_t)beta, (uintptr_t)yDesc, (uintptr_t)y };
+
+	return dnn_call(handle, &dnn_functions[51], words);
+}
+
+DNN_API int cudnnAddTensor(void *handle, const void *alpha, void *aDesc, void *A, const void *beta, void *cDesc, void *C)
+{
+	const uint64_t words[] = { (uintptr_t)alpha, (uintptr_t)aDesc, (uintptr_t)A, (uintptr_t)beta, (uintptr_t)cDesc, (uintptr_t)C };
+
+	return dnn_call(handle, &dnn_functions[52], words);
+}
+
+DNN_API int cudnnDropoutBackward(void *handle, void *dropoutDesc, void *dydesc, void *dy, void *dxdesc, void *dx, void *reserveSpace, size_t reserveSpaceSizeInBytes)
+{
+	const uint64_t words[] = { (uintptr_t)dropoutDesc, (uintptr_t)dydesc, (uintptr_t)dy, (uintptr_t)dxdesc, (uintptr_t)dx, (uintptr_t)reserveSpace, (uint64_t)reserveSpaceSizeInBytes };
+
+	return dnn_call(handle, &dnn_functions[53], words);
 }

@@ -249,6 +249,13 @@ static int call_plan(struct math_call *call)
 	return status;
 }
 
+static int start_dropout(struct math_call *call)
+{
+	int status = set_stream(call);
+
+	return status == DNN_OK ? wk_dnn_set_dropout(call) : status;
+}
+
 static int call_classic(struct math_call *call)
 {
 	const struct dnn_function *f = dnn_find(call->function);
@@ -270,6 +277,8 @@ int wk_dnn_call(struct math_call *call)
 		return call_plan(call);
 	case DNN_VERSIONS:
 		return versions(call);
+	case DNN_SET_DROPOUT:
+		return start_dropout(call);
 	default:
 		return call_classic(call);
 	}

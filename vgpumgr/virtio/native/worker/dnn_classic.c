@@ -16,12 +16,14 @@ static const struct {
 	[DNN_OPTENSOR_ARGUMENT] = { "cudnnCreateOpTensorDescriptor", "cudnnDestroyOpTensorDescriptor" },
 	[DNN_REDUCTION_ARGUMENT] = { "cudnnCreateReduceTensorDescriptor", "cudnnDestroyReduceTensorDescriptor" },
 	[DNN_LRN_ARGUMENT] = { "cudnnCreateLRNDescriptor", "cudnnDestroyLRNDescriptor" },
+	[DNN_DROPOUT_ARGUMENT] = { "cudnnCreateDropoutDescriptor", "cudnnDestroyDropoutDescriptor" },
 };
 
 /* A call while it is made: words are what the library's function gets. */
 struct frame {
 	uint64_t words[DNN_ARGUMENTS];
 	_Alignas(16) uint64_t values[DNN_ARGUMENTS];
+	_Alignas(16) uint8_t perfs[DNN_PERFS * DNN_PERF_BYTES];
 	void *descriptors[DNN_ARGUMENTS];
 };
 
@@ -54,11 +56,11 @@ static int set_convolution(void *d, const uint64_t *w, const struct arrays *a)
 	int status = CALL("cudnnSetConvolutionNdDescriptor", (void *, int, const int *, const int *, const int *, int, int), d,
 			  (int)w[5], a->at[0], a->at[1], a->at[2], (int)w[0], (int)w[1]);
 
-	if (status == DNN_OK)
+	if (status == DNN_OK && w[2])
 		status = CALL("cudnnSetConvolutionMathType", (void *, int), d, (int)w[2]);
-	if (status == DNN_OK)
+	if (status == DNN_OK && w[3] != 1)
 		status = CALL("cudnnSetConvolutionGroupCount", (void *, int), d, (int)w[3]);
-	return status == DNN_OK ? CALL("cudnnSetConvolutionReorderType", (void *, int), d, (int)w[4]) : status;
+	return status == DNN_OK && w[4] ? CALL("cudnnSetConvolutionReorderType", (void *, int), d, (int)w[4]) : status;
 }
 
 static int set_activation(void *d, const uint64_t *w)
@@ -69,7 +71,17 @@ static int set_activation(void *d, const uint64_t *w)
 		CALL("cudnnSetActivationDescriptorSwishBeta", (void *, double), d, dnn_double(w[3])) : status;
 }
 
-static int set(enum dnn_kind kind, void *d, const uint64_t *w)
+/* Its states are on the device already, unless it is made with new ones. */
+static int set_dropout(const char *name, void *d, void *handle, const uint64_t *w)
+{
+	uint32_t bits = (uint32_t)w[0];
+	float probability;
+
+	memcpy(&probability, &bits, sizeof(probability));
+	return CALL(name, (void *, void *, float, void *, size_t, unsigned long long), d, handle, probability, (void *)w[1], w[2], w[3]);
+}
+
+static int set(enum dnn_kind kind, void *d, void *handle, const uint64_t *w)
 {
 	struct arrays a = read_arrays(kind, w);
 
@@ -92,33 +104,60 @@ static int set(enum dnn_kind kind, void *d, const uint64_t *w)
 	case DNN_REDUCTION_ARGUMENT:
 		return CALL("cudnnSetReduceTensorDescriptor", (void *, int, int, int, int, int), d, (int)w[0], (int)w[1],
 			    (int)w[2], (int)w[3], (int)w[4]);
+	case DNN_DROPOUT_ARGUMENT:
+		return set_dropout("cudnnRestoreDropoutDescriptor", d, handle, w);
 	default:
 		return CALL("cudnnSetLRNDescriptor", (void *, unsigned int, double, double, double), d, (unsigned int)w[0],
 			    dnn_double(w[1]), dnn_double(w[2]), dnn_double(w[3]));
 	}
 }
 
-static int make(enum dnn_kind kind, struct wk_reader *r, void **descriptor)
+/* Its words; *count: 0 where there is none. */
+static int take_form(enum dnn_kind kind, struct wk_reader *r, uint64_t *words, uint64_t *number)
 {
-	uint64_t count = wk_take_word(r), words[DNN_FORM_WORDS];
+	uint64_t count = *number = wk_take_word(r);
 	const uint8_t *from;
-	int status;
 
 	if (!r->wrong && !count)
-		return DNN_OK; /* none */
+		return DNN_OK;
 	if (r->wrong || count < dnn_forms[kind].words || count > DNN_FORM_WORDS)
 		return DNN_BAD_PARAM;
 	from = wk_take_bytes(r, count * sizeof(*words));
 	if (!from)
 		return DNN_BAD_PARAM;
 	memcpy(words, from, count * sizeof(*words));
-	if (dnn_form_words(kind, words) != count)
-		return DNN_BAD_PARAM;
-	status = CALL(made[kind].create, (void **), descriptor);
-	return status == DNN_OK ? set(kind, *descriptor, words) : status;
+	return dnn_form_words(kind, words) == count ? DNN_OK : DNN_BAD_PARAM;
 }
 
-static int read_argument(struct frame *frame, enum dnn_kind kind, unsigned int i, struct wk_reader *r)
+static int make(enum dnn_kind kind, struct wk_reader *r, void *handle, void **descriptor)
+{
+	uint64_t words[DNN_FORM_WORDS], count;
+	int status = take_form(kind, r, words, &count);
+
+	if (status != DNN_OK || !count)
+		return status;
+	status = CALL(made[kind].create, (void **), descriptor);
+	return status == DNN_OK ? set(kind, *descriptor, handle, words) : status;
+}
+
+int wk_dnn_set_dropout(struct math_call *call)
+{
+	struct wk_reader r = { call->arguments, call->length, false };
+	uint64_t words[DNN_FORM_WORDS], count;
+	int status = take_form(DNN_DROPOUT_ARGUMENT, &r, words, &count);
+	void *descriptor = NULL;
+
+	if (status != DNN_OK || !count || r.left)
+		return DNN_BAD_PARAM;
+	status = CALL(made[DNN_DROPOUT_ARGUMENT].create, (void **), &descriptor);
+	if (status != DNN_OK)
+		return status;
+	status = set_dropout("cudnnSetDropoutDescriptor", descriptor, call->math->handle, words);
+	CALL(made[DNN_DROPOUT_ARGUMENT].destroy, (void *), descriptor);
+	return status;
+}
+
+static int read_argument(struct frame *frame, enum dnn_kind kind, unsigned int i, struct wk_reader *r, void *handle)
 {
 	int status;
 
@@ -129,7 +168,14 @@ static int read_argument(struct frame *frame, enum dnn_kind kind, unsigned int i
 		frame->values[i] = wk_take_word(r);
 		return DNN_OK;
 	case DNN_OUT_ARGUMENT:
+	case DNN_NUMBER_ARGUMENT:
 		frame->words[i] = (uintptr_t)&frame->values[i];
+		return DNN_OK;
+	case DNN_WANTED_ARGUMENT:
+		frame->words[i] = wk_take_word(r);
+		return frame->words[i] > DNN_PERFS ? DNN_BAD_PARAM : DNN_OK;
+	case DNN_PERFS_ARGUMENT:
+		frame->words[i] = (uintptr_t)frame->perfs;
 		return DNN_OK;
 	case DNN_INT_ARGUMENT:
 	case DNN_SIZE_ARGUMENT:
@@ -138,7 +184,7 @@ static int read_argument(struct frame *frame, enum dnn_kind kind, unsigned int i
 		frame->words[i] = wk_take_word(r);
 		return DNN_OK;
 	default:
-		status = make(kind, r, &frame->descriptors[i]);
+		status = make(kind, r, handle, &frame->descriptors[i]);
 		frame->words[i] = (uintptr_t)frame->descriptors[i];
 		return status;
 	}
@@ -151,6 +197,19 @@ static void drop(struct frame *frame, const struct dnn_function *f)
 			CALL(made[f->arguments[i]].destroy, (void *), frame->descriptors[i]);
 }
 
+/* Results stand behind their number. */
+static void give_back(struct math_call *call, const struct dnn_function *f, const struct frame *frame)
+{
+	uint64_t number = 0;
+
+	for (unsigned int i = 0; i < f->count; i++) {
+		if (f->arguments[i] == DNN_OUT_ARGUMENT || f->arguments[i] == DNN_NUMBER_ARGUMENT)
+			wk_give_word(call, number = frame->values[i]);
+		if (f->arguments[i] == DNN_PERFS_ARGUMENT)
+			wk_give(call, frame->perfs, (number < DNN_PERFS ? number : DNN_PERFS) * DNN_PERF_BYTES);
+	}
+}
+
 int wk_dnn_classic(struct math_call *call, const struct dnn_function *f)
 {
 	struct wk_reader r = { call->arguments, call->length, false };
@@ -159,14 +218,13 @@ int wk_dnn_classic(struct math_call *call, const struct dnn_function *f)
 	int status = function ? DNN_OK : DNN_NOT_SUPPORTED;
 
 	for (unsigned int i = 0; i < f->count && status == DNN_OK; i++)
-		status = read_argument(&frame, f->arguments[i], i, &r);
+		status = read_argument(&frame, f->arguments[i], i, &r, call->math->handle);
 	if (status == DNN_OK && (r.wrong || r.left))
 		status = DNN_BAD_PARAM;
 	if (status == DNN_OK)
 		status = dnn_callers[f - dnn_functions](function, call->math->handle, frame.words);
-	for (unsigned int i = 0; i < f->count && status == DNN_OK; i++)
-		if (f->arguments[i] == DNN_OUT_ARGUMENT)
-			wk_give_word(call, frame.values[i]);
+	if (status == DNN_OK)
+		give_back(call, f, &frame);
 	drop(&frame, f);
 	return status;
 }

@@ -36,8 +36,8 @@ const uint8_t *wk_take_bytes(struct wk_reader *r, size_t bytes)
 
 bool wk_give(struct math_call *call, const void *data, size_t bytes)
 {
-	if (bytes > call->room - call->filled)
-		return false;
+	if (!bytes || bytes > call->room - call->filled)
+		return !bytes;
 	memcpy(call->values + call->filled, data, bytes);
 	call->filled += bytes;
 	return true;

@@ -49,5 +49,6 @@ int wk_dnn_get(void *descriptor, uint64_t attribute, uint64_t type, int64_t want
 int wk_dnn_find(struct math_call *call);
 /* ---- dnn_classic.c */
 int wk_dnn_classic(struct math_call *call, const struct dnn_function *f);
+int wk_dnn_set_dropout(struct math_call *call);
 
 #endif
