@@ -153,9 +153,6 @@ def reading(dnn: Dnn) -> None:
     assert get(tensor, 902, T_INT64, c_int64(-1), byref(count), values) == BAD_PARAM
     assert get(tensor, 902, T_TYPE, c_int64(8), byref(count), values) == ATTRIBUTE_TYPE
     assert get(tensor, 100, T_TYPE, c_int64(8), byref(count), values) == BAD_PARAM
-    for wanted, status in ((1, OK), (0, BAD_PARAM), (2, BAD_PARAM)):
-        found = get(tensor, 906, T_INT64, c_int64(wanted), byref(count), values)
-        assert found == status, "single values are read one at a time"
     assert dnn.get(tensor, 904, T_INT64) == [1], "the default"
     assert dnn.get(tensor, 905, T_INT64) == [-1]
     assert dnn.get(tensor, 907, T_BOOL) == [False]
@@ -168,6 +165,16 @@ def reading(dnn: Dnn) -> None:
     assert get(operation, 704, T_DESCRIPTOR, c_int64(1), byref(count), place) == BAD_PARAM
     (x,) = dnn.get_all(operation, 704, TENSOR)
     assert dnn.get(x, 902, T_INT64) == [1, 2, 5, 5]
+
+
+def single_values(dnn: Dnn) -> None:
+    """Attributes of one element are read one at a time."""
+    count, value, get = c_int64(-7), (c_int64 * 2)(), dnn.dnn.cudnnBackendGetAttribute
+    tensor, operator = dnn.tensor(7, (1, 2)), dnn.operator((1,), (0,), (0,), (1,))
+    for descriptor, attribute in ((tensor, 906), (operator, 106)):
+        for wanted, status in ((1, OK), (0, BAD_PARAM), (2, BAD_PARAM)):
+            arguments = (descriptor, attribute, T_INT64, c_int64(wanted), byref(count), value)
+            assert get(*arguments) == status, (attribute, wanted)
 
 
 def tensor_attributes(**changes: Any) -> Attributes:
@@ -496,7 +503,7 @@ def other_descriptors(dnn: Dnn) -> None:
 CASES = {
     case.__name__: case
     for case in (
-        creation, setting, reading, tensors, convolutions, operations, graphs, plans, library,
+        creation, setting, reading, single_values, tensors, convolutions, operations, graphs, plans, library,
         descriptors, other_descriptors,
     )
 }  # fmt: skip
