@@ -307,6 +307,13 @@ def operations(dnn: Dnn) -> None:
     assert finish(dnn, GRAPH, (801, T_DESCRIPTOR, in_part)) == SHAPE, "described, but not computed"
 
 
+def several_values(dnn: Dnn) -> None:
+    """On the host is one number; over a channel the operation is refused already."""
+    value, out = dnn.tensor(3, (2, 3), by_value=True), dnn.tensor(4, (2, 3))
+    operation = dnn.pointwise(21, x=value, y=out)
+    assert finish(dnn, GRAPH, (801, T_DESCRIPTOR, operation)) == SHAPE
+
+
 def graphs(dnn: Dnn) -> None:
     """Graphs that are none, and what the library does not have."""
     good = make_convolution(dnn)
@@ -318,10 +325,7 @@ def graphs(dnn: Dnn) -> None:
     there, back = dnn.pointwise(21, x=x, y=y), dnn.pointwise(21, x=y, y=x)
     assert finish(dnn, GRAPH, ops(there, back)) == BAD_PARAM, "a circle"
     assert finish(dnn, GRAPH, ops(there)) == BAD_PARAM, "nothing makes a virtual tensor"
-    value, out = dnn.tensor(3, (2, 3), by_value=True), dnn.tensor(4, (2, 3))
-    assert finish(dnn, GRAPH, ops(dnn.pointwise(21, x=value, y=out))) == SHAPE, (
-        "more than one value"
-    )
+    out = dnn.tensor(4, (2, 3))
     one, other = dnn.tensor(4, (1, 1), by_value=True), dnn.tensor(5, (1, 1))
     assert finish(dnn, GRAPH, ops(dnn.pointwise(21, x=other, y=one))) == BAD_PARAM, (
         "a value is written"

@@ -200,7 +200,7 @@ assert dnn.execute(plan, dnn.pack(addresses, space)) == OK
 #: calls made by hand, as a guest with another library could
 BY_HAND = """
 import struct
-from tests.unit.guest_cuda import addressof, c_uint, c_uint64, cu
+from tests.unit.guest_cuda import addressof, c_uint, c_uint64, context, cu
 class Request(ctypes.Structure):
     _fields_ = [
         ("handle", c_uint64), ("stream", c_void_p), ("function", c_uint64), ("mode", c_uint), ("wait", c_int),
@@ -210,7 +210,10 @@ class Request(ctypes.Structure):
 CHECK, READ, FIND, PLAN_, EXECUTE, VERSIONS = range(1, 7)
 mine, status = c_uint64(), c_int()
 assert cu.vgpumgr_math_create(3, byref(mine), byref(status)) == 0 and status.value == 0
-def call(function, words, handle=None, make=False, wait=2):
+POST, TRY, ASK = range(3)
+def call(function, words, handle=None, make=False, wait=None):
+    if wait is None:
+        wait = TRY if function == EXECUTE else ASK
     data, values = (c_uint64 * max(1, len(words)))(*[v % (1 << 64) for v in words]), ctypes.create_string_buffer(12288)
     r = Request(mine.value if handle is None else handle, None, function, 0, wait, addressof(data), len(words) * 8,
                 addressof(values), 12288)
@@ -224,11 +227,12 @@ def attribute(number, type_, *values):
     return [number | type_ << 16 | len(values) << 32, *struct.unpack(f"<{len(data) // 8}Q", data)]
 def long(*values):
     return [struct.pack("<q", v) for v in values]
-def tensor(uid, by_value=0, *more, dims=(1, 1, 1), type_=0):
+def tensor(uid, by_value=0, *more, dims=(1, 1, 1), strides=(1, 1, 1), type_=0):
     rows = [
-        attribute(901, 1, struct.pack("<i", type_)), attribute(902, 3, *long(*dims)), attribute(903, 3, *long(1, 1, 1)),
-        attribute(906, 3, *long(uid)), attribute(900, 3, *long(4)), attribute(908, 2, bytes([by_value])), *more,
+        attribute(901, 1, struct.pack("<i", type_)), attribute(902, 3, *long(*dims)), attribute(903, 3, *long(*strides)),
+        attribute(900, 3, *long(4)), attribute(908, 2, bytes([by_value])), *more,
     ]
+    rows += [] if uid is None else [attribute(906, 3, *long(uid))]
     return [17 | len(rows) << 32, *sum(rows, [])]
 def tree(*descriptors):
     return [len(descriptors), *sum(descriptors, [])]
@@ -262,9 +266,11 @@ for words in ([], [0], [1], [257, *[17] * 257], [1 << 60], [1, 17 | 33 << 32], [
     assert call(CHECK, words) == BAD_PARAM, words
     assert call(READ, [901, 1, *words]) == BAD_PARAM and call(FIND, [202, 0, *words]) == BAD_PARAM
 assert call(CHECK, tree(tensor(1), tensor(1, 1))) == BAD_PARAM             # one id on the host and on the device
-assert call(CHECK, tree(tensor(1, 1), tensor(1, 1, dims=(1, 2, 1)))) == BAD_PARAM
-assert call(CHECK, tree(tensor(1, 1, dims=(1, 1 << 20, 1)))) == NOT_SUPPORTED
-assert call(CHECK, tree(tensor(1, 1, dims=(1 << 32, 1 << 32, 1)))) == NOT_SUPPORTED
+assert call(CHECK, tree(tensor(1, 1), tensor(1, 1, type_=1))) == BAD_PARAM # and of two lengths
+for more in ({"dims": (1, 2, 1)}, {"dims": (1, 1 << 20, 1)}, {"dims": (1 << 32, 1 << 32, 1)}, {"strides": (1 << 45, 1, 1), "dims": (2, 1, 1)}):
+    assert call(CHECK, tree(tensor(1, 1, **more), tensor(2))) == NOT_SUPPORTED, more   # more than a number
+assert call(CHECK, tree(tensor(1, 1, attribute(904, 3, *long(4096))), tensor(2))) == NOT_SUPPORTED
+assert call(CHECK, tree(tensor(1, 1), tensor(None))) == BAD_PARAM          # its id could be the number's
 assert call(READ, [801, 15, *lone]) == BAD_PARAM and call(READ, [901, 1 << 40, *lone]) == BAD_PARAM
 assert call(READ, [700, 4, *tree(tensor(1))]) == BAD_PARAM
 assert call(FIND, [901, 0, *tree(tensor(1))]) == BAD_PARAM
@@ -315,6 +321,16 @@ for words in (
     right + [0], right[:-1], right[:5], [plan], [],
 ):
     assert call(EXECUTE, words) not in (OK, None), words
+assert call(EXECUTE, right, wait=ASK) == 801          # it gives nothing back
+second = c_uint64()                                   # two handles, each as the other's plan
+assert cu.vgpumgr_math_create(3, byref(second), byref(status)) == 0 and status.value == 0
+import threading
+crossed = [(mine.value, second.value), (second.value, mine.value)] * 8
+def cross(a, b, wait):
+    context()
+    call(EXECUTE, [b, *right[1:]], a, False, wait)
+threads = [threading.Thread(target=cross, args=(a, b, w)) for w in (TRY, ASK) for a, b in crossed]
+[t.start() for t in threads], [t.join() for t in threads]
 for other in (0, 1, mine.value, plan ^ 1 << 40, plan + 1):
     assert call(EXECUTE, [other, *right[1:]]) in (400, BAD_PARAM, NOT_SUPPORTED)
 for function in range(1, 7):                          # a plan is no handle
@@ -329,6 +345,54 @@ assert call(CHECK, tree(tensor(1))) == OK
 """
     assert run_python(ring, BEGIN + BY_HAND + code) == ""
     assert ring.status().violations.count == 0
+
+
+def test_what_failed_before_is_no_answer_to_a_question(ring: Rig) -> None:
+    """A program tries the next engine where one is not supported: a posted failure must not look like that."""
+    code = """
+def finalise(uid):
+    descriptor = dnn.create(17)
+    for row in ((901, 1, 0), (902, 3, 2, 3, 4), (903, 3, 12, 4, 1), (906, 3, uid), (900, 3, 4)):
+        assert dnn.set(descriptor, *row) == OK
+    return dnn.finalize(descriptor)
+first = finalise(1)
+assert first == OK, first
+for failed in (0x123456789abcdef0, EXECUTE):          # not supported; wrong
+    assert call(failed, [1, 2, 3], wait=POST) == 0
+    first = finalise(failed % 1000)
+    assert first not in (OK, NOT_SUPPORTED, BAD_PARAM), first
+    again = finalise(failed % 1000)
+    assert again == OK, again                         # and nothing is kept of it
+"""
+    assert run_python(ring, BEGIN + BY_HAND + code) == ""
+
+
+def test_sizes_are_asked_for_once_and_while_a_stream_captures(rig: Rig) -> None:
+    code = """
+from tests.unit.guest_cuda import byref, c_int, c_size_t, c_void_p, cu, waits
+from tests.sim.dnn_norm import Layer, PERSISTENT, ACTIVATE
+layers = [Layer(dnn, (n, c, 5, 2), HALF, PERSISTENT, ACTIVATE, True) for n in (1, 2, 3, 4) for c in range(1, 13)]
+names = ("ForwardTrainingExWorkspaceSize", "Backward", "")
+def ask():
+    for layer in layers:
+        for name in names:
+            layer.ask(name)
+ask()
+before = waits()
+ask(), ask()
+assert waits() == before
+stream, graph = c_void_p(), c_void_p()
+assert cu.cuStreamCreate(byref(stream), 1) == 0
+assert dnn.dnn.cudnnSetStream(dnn.dnn_handle, stream) == OK
+assert cu.cuStreamBeginCapture_v2(stream, c_int(0)) == 0
+layers[0].ops = 0                                     # without an activation: what was not asked yet
+before = waits()
+for name in names:
+    layers[0].ask(name)
+assert waits() > before
+assert cu.cuStreamEndCapture(stream, byref(graph)) == 0 and graph.value
+"""
+    assert run_python(rig, BEGIN + code) == ""
 
 
 def test_a_host_without_the_library_is_named() -> None:

@@ -4,7 +4,7 @@
 
 #include "dnn.h"
 
-enum { REQUEST_BYTES = 24576, REPLY_BYTES = 12288, FOUND_MAX = 1024, NODE_BYTES = 2048, INVALID_HANDLE = 400 /* CUDA_ERROR_INVALID_HANDLE */ };
+enum { REQUEST_BYTES = 24576, REPLY_BYTES = 12288, FOUND_MAX = 1024, NODE_BYTES = 2048 };
 
 struct question {
 	uint8_t request[REQUEST_BYTES], reply[REPLY_BYTES];
@@ -30,12 +30,9 @@ static int prepare(struct question *q, struct dnn_node *node, uint64_t function,
 	return DNN_OK;
 }
 
-/* The handle may end in another thread meanwhile: that says nothing of what was asked. */
 static int answer_of(int result, const struct math_request *request)
 {
-	if (result == INVALID_HANDLE)
-		return DNN_NOT_INITIALIZED;
-	return result ? dnn_status(result) : request->status;
+	return result ? dnn_failure(result) : request->status;
 }
 
 static int ask(struct question *q, struct dnn_node *node, uint64_t function, const uint64_t *words, size_t count,

@@ -4,7 +4,7 @@
 
 #include "dnn.h"
 
-enum { WORDS = 256, ALIGNMENT = 16 };
+enum { WORDS = 256 };
 
 int dnn_send(struct dnn_handle *h, struct math_request *request, uint64_t kind)
 {
@@ -12,7 +12,7 @@ int dnn_send(struct dnn_handle *h, struct math_request *request, uint64_t kind)
 
 	request->handle = h->id;
 	result = math_send(&h->known, request, kind);
-	return result ? dnn_status(result) : request->status;
+	return result ? dnn_failure(result) : request->status;
 }
 
 /* A call while it is made. */
@@ -30,6 +30,41 @@ static void put(struct frame *frame, uint64_t word, uint64_t kind)
 	frame->kind = math_hash(frame->kind, kind);
 }
 
+/* Some ways take only an alpha of 1, or a beta of 0. */
+static uint64_t classify(uint64_t value, size_t bytes)
+{
+	float single;
+	double number;
+
+	if (bytes == sizeof(single)) {
+		memcpy(&single, &value, sizeof(single));
+		number = (double)single;
+	} else {
+		memcpy(&number, &value, sizeof(number));
+	}
+	return number == 0 ? 1 : number == 1 ? 2 : 3;
+}
+
+/* What a running average changes with each step is no kind; what no library takes is. */
+static uint64_t classify_double(uint64_t word)
+{
+	double number;
+
+	memcpy(&number, &word, sizeof(number));
+	return number != number ? 1 : number < 0 ? 2 : 3;
+}
+
+/* How it is aligned, and whether it was passed before: some ways do not work in place. */
+static uint64_t classify_address(const struct frame *frame, uint64_t address)
+{
+	uint64_t kind = dnn_alignment(address);
+
+	for (size_t i = 0; address && i < frame->count; i++)
+		if (frame->at[i] == address)
+			return kind | (i + 1) << 16;
+	return kind;
+}
+
 static void put_scalar(struct frame *frame, const void *from, size_t bytes)
 {
 	uint64_t value = 0;
@@ -37,7 +72,7 @@ static void put_scalar(struct frame *frame, const void *from, size_t bytes)
 	if (from)
 		memcpy(&value, from, bytes);
 	put(frame, from != NULL, from != NULL);
-	put(frame, value, 0);
+	put(frame, value, classify(value, bytes));
 }
 
 static int put_object(struct frame *frame, enum dnn_kind kind, uint64_t word)
@@ -60,19 +95,21 @@ static int put_argument(struct frame *frame, enum dnn_kind kind, uint64_t word)
 {
 	switch (kind) {
 	case DNN_DEVICE_ARGUMENT:
-		put(frame, word, word ? 1 + word % ALIGNMENT : 0);
+		put(frame, word, classify_address(frame, word));
 		return DNN_OK;
 	case DNN_INT_ARGUMENT:
 	case DNN_SIZE_ARGUMENT:
 		put(frame, word, word);
 		return DNN_OK;
-	case DNN_DOUBLE_ARGUMENT: /* a running average changes with each step: what the library refuses of it is not known */
-		put(frame, word, 0);
+	case DNN_DOUBLE_ARGUMENT:
+		put(frame, word, classify_double(word));
 		return DNN_OK;
 	case DNN_IN_ARGUMENT:
 		put_scalar(frame, (const void *)word, frame->scalar);
 		return DNN_OK;
 	case DNN_VALUE_ARGUMENT:
+		if (!frame->element)
+			return DNN_NOT_SUPPORTED; /* wider than a word, or packed */
 		put_scalar(frame, (const void *)word, frame->element);
 		return DNN_OK;
 	case DNN_WANTED_ARGUMENT:
@@ -136,26 +173,38 @@ struct size {
 	uint64_t value;
 };
 
-enum { SIZES = 512 };
+enum { SIZES = 4096, PROBES = 16 };
 static struct size sizes[SIZES];
 static pthread_mutex_t sizes_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool find_size(uint64_t first, uint64_t second, uint64_t *value)
 {
-	const struct size *size = &sizes[first % SIZES];
-	bool found;
+	bool found = false;
 
 	pthread_mutex_lock(&sizes_lock);
-	found = size->kind[0] == first && size->kind[1] == second && second;
-	*value = size->value;
+	for (uint64_t i = 0; i < PROBES && !found; i++) {
+		const struct size *size = &sizes[(first + i) % SIZES];
+
+		found = size->kind[0] == first && size->kind[1] == second;
+		if (found)
+			*value = size->value;
+	}
 	pthread_mutex_unlock(&sizes_lock);
 	return found;
 }
 
 static void keep_size(uint64_t first, uint64_t second, uint64_t value)
 {
+	uint64_t place = first % SIZES;
+
 	pthread_mutex_lock(&sizes_lock);
-	sizes[first % SIZES] = (struct size){ { first, second }, value };
+	/* second is never 0; where all are taken, another one is asked for again */
+	for (uint64_t i = 0; i < PROBES; i++)
+		if (!sizes[(first + i) % SIZES].kind[1]) {
+			place = (first + i) % SIZES;
+			break;
+		}
+	sizes[place] = (struct size){ { first, second }, value };
 	pthread_mutex_unlock(&sizes_lock);
 }
 
@@ -188,8 +237,10 @@ static int call(struct dnn_handle *h, const struct dnn_function *f, const uint64
 		take_answers(f, words, values, 1);
 		return DNN_OK;
 	}
-	if (frame.answers || frame.results)
+	if (frame.answers || frame.results) {
 		request.wait = MATH_ASK;
+		request.stream = NULL; /* a question: the handle's stream may capture */
+	}
 	status = dnn_send(h, &request, frame.kind);
 	if (status == DNN_OK && request.wait == MATH_ASK)
 		take_answers(f, words, values, request.filled / sizeof(uint64_t));

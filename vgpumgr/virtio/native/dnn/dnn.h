@@ -39,6 +39,11 @@ uint64_t dnn_any_id(const void *context);
 const char *dnn_last_name(void);
 /* What a driver's error is to a caller of the library. */
 int dnn_status(int result);
+/*
+ * The same where the library was called: the error may be that of work posted before, and is none that a program takes for an
+ * answer, as it does BAD_PARAM and NOT_SUPPORTED.
+ */
+int dnn_failure(int result);
 /* DNN_NOT_SUPPORTED; says the name the first time, and keeps it for cudnnGetLastErrorString. */
 int dnn_unsupported(const char *name, atomic_flag *told);
 
@@ -125,6 +130,11 @@ void dnn_release(struct dnn_node *node);
 uint64_t dnn_plan_workspace(struct dnn_node *node);
 
 /* ---- call.c */
+/* Of an address, what a library may ask for: the largest power of two that divides it, up to 256; 0 of NULL. */
+static inline uint64_t dnn_alignment(uint64_t address)
+{
+	return (address & -address) > 256 ? 256 : address & -address;
+}
 /* Under the handle's lock. Waits for the library's status where the kind, whose hash is given, is new. */
 int dnn_send(struct dnn_handle *h, struct math_request *request, uint64_t kind);
 /* Calls `f` with the words of its arguments. */

@@ -2,7 +2,7 @@
 /* The execution of a plan: its tensors' addresses, and the values of those that are on the host. */
 #include "backend.h"
 
-enum { WORDS = 256, ALIGNMENT = 16 };
+enum { WORDS = 256 };
 
 struct words {
 	uint64_t at[WORDS];
@@ -52,7 +52,7 @@ static void pack(struct words *w, const struct dnn_plan *plan, const struct dnn_
 	put(w, plan->id);
 	put(w, (uintptr_t)d->workspace);
 	put_kind(w, plan->id);
-	put_kind(w, d->workspace ? 1 + (uintptr_t)d->workspace % ALIGNMENT : 0);
+	put_kind(w, dnn_alignment((uintptr_t)d->workspace));
 	for (int64_t i = 0; i < d->ids_count; i++)
 		on_host += value_bytes(plan, d->ids[i]) != 0;
 	put(w, (uint64_t)d->ids_count - on_host);
@@ -60,7 +60,7 @@ static void pack(struct words *w, const struct dnn_plan *plan, const struct dnn_
 		uintptr_t address = (uintptr_t)d->pointers[i];
 
 		put_kind(w, (uint64_t)d->ids[i]);
-		put_kind(w, address ? 1 + address % ALIGNMENT : 0);
+		put_kind(w, dnn_alignment(address));
 		if (value_bytes(plan, d->ids[i]))
 			continue;
 		put(w, (uint64_t)d->ids[i]);

@@ -240,6 +240,8 @@ int cudnnGetTensorSizeInBytes(void *opaque, size_t *bytes)
 
 	if (!o || !bytes || !o->count)
 		return DNN_BAD_PARAM;
+	if (!dnn_data_bytes(o->words[0]))
+		return DNN_NOT_SUPPORTED; /* elements that share bytes */
 	get_array(o, 0, sizes, DNN_DIMENSIONS);
 	get_array(o, 1, strides, DNN_DIMENSIONS);
 	for (int i = 0; i < dimensions_of(o); i++)

@@ -26,6 +26,18 @@ int dnn_status(int result)
 	}
 }
 
+int dnn_failure(int result)
+{
+	switch (result) {
+	case 400: /* CUDA_ERROR_INVALID_HANDLE: it has ended in another thread */
+		return DNN_NOT_INITIALIZED;
+	case 801: /* CUDA_ERROR_NOT_SUPPORTED: of something that was posted before */
+		return DNN_EXECUTION_FAILED;
+	default:
+		return dnn_status(result);
+	}
+}
+
 int dnn_unsupported(const char *name, atomic_flag *told)
 {
 	last_name = name;

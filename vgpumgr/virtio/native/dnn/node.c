@@ -8,7 +8,7 @@ enum { BUCKETS = 1024, MANY = 16384 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct dnn_node *buckets[BUCKETS];
-static unsigned int count, epoch;
+static unsigned int count, epoch, limit = MANY; /* limit: of how many, until they are swept */
 
 void dnn_lock(void)
 {
@@ -113,21 +113,34 @@ static void end(struct dnn_node *node)
 	count--;
 }
 
-/* Those that nothing refers to: a few times, as the end of one leaves others so. */
+/* Those that nothing refers to. */
+static void sweep_once(void)
+{
+	for (int i = 0; i < BUCKETS; i++)
+		for (struct dnn_node **link = &buckets[i]; *link;) {
+			struct dnn_node *node = *link;
+
+			if (node->references || node->plan) {
+				link = &node->next;
+				continue;
+			}
+			*link = node->next;
+			end(node);
+		}
+}
+
+/*
+ * A few times, as the end of one leaves others so. The next time is when there are twice as many as are left.
+ */
 static void sweep(void)
 {
-	for (int round = 0; round < 6; round++)
-		for (int i = 0; i < BUCKETS; i++)
-			for (struct dnn_node **link = &buckets[i]; *link;) {
-				struct dnn_node *node = *link;
+	unsigned int before = count + 1;
 
-				if (node->references || node->plan) {
-					link = &node->next;
-					continue;
-				}
-				*link = node->next;
-				end(node);
-			}
+	for (int round = 0; round < 6 && count < before; round++) {
+		before = count;
+		sweep_once();
+	}
+	limit = 2 * count > MANY ? 2 * count : MANY;
 }
 
 static uint64_t hash_of(uint32_t type, const uint8_t *bytes, size_t length)
@@ -149,13 +162,14 @@ static struct dnn_node *make(uint32_t type, uint32_t attributes, const uint8_t *
 
 	if (!node)
 		return NULL;
-	if (count >= MANY)
+	if (count >= limit)
 		sweep();
 	node->hash = hash;
 	node->type = type;
 	node->attributes = attributes;
 	node->length = (uint32_t)length;
-	memcpy(node->bytes, bytes, length);
+	if (length)
+		memcpy(node->bytes, bytes, length);
 	set_context(node);
 	walk(node, hold_child, node);
 	node->next = buckets[hash % BUCKETS];
@@ -171,7 +185,8 @@ struct dnn_node *dnn_intern(uint32_t type, uint32_t attributes, const uint8_t *b
 
 	dnn_lock();
 	node = buckets[hash % BUCKETS];
-	while (node && !(node->hash == hash && node->type == type && node->length == length && !memcmp(node->bytes, bytes, length)))
+	while (node && !(node->hash == hash && node->type == type && node->length == length &&
+			 (!length || !memcmp(node->bytes, bytes, length))))
 		node = node->next;
 	if (!node)
 		node = make(type, attributes, bytes, length, hash);

@@ -56,6 +56,19 @@ static int versions(struct math_call *call)
 	return DNN_OK;
 }
 
+/* Before questions: the stream of the last execution may have ended since. */
+static void leave_stream(struct wk_math *math)
+{
+	int (*set)(void *, CUstream);
+
+	if (!math->settled || !math->stream)
+		return;
+	*(void **)&set = wk_dnn("cudnnSetStream");
+	if (set)
+		set(math->handle, NULL);
+	math->settled = false;
+}
+
 /* ---- plans */
 
 /* Everything that it was made of stays: whether the library needs it is not documented. */
@@ -80,8 +93,10 @@ static int make_plan(struct math_call *call, struct plan *plan)
 	struct wk_reader r = { call->arguments, call->length, false };
 	uint64_t workspace = 0;
 	int64_t count = 0;
-	int status = wk_tree_build(&plan->tree, &r, call->math->handle);
+	int status;
 
+	leave_stream(call->math);
+	status = wk_tree_build(&plan->tree, &r, call->math->handle);
 	if (status == DNN_OK && plan->tree.types[plan->tree.count - 1] != DNN_EXECUTION_PLAN)
 		status = DNN_BAD_PARAM;
 	if (status == DNN_OK)
@@ -202,7 +217,7 @@ static int set_stream(const struct math_call *call)
 	int (*set)(void *, CUstream);
 	int status;
 
-	if (math->settled && call->stream == math->stream)
+	if (math->settled && call->stream == math->stream && !call->anew)
 		return DNN_OK;
 	*(void **)&set = wk_dnn("cudnnSetStream");
 	status = set ? set(math->handle, call->stream) : DNN_NOT_SUPPORTED;
@@ -222,8 +237,6 @@ static int execute(struct math_call *call)
 
 	wk_take_word(&r); /* the plan, which was found already */
 	workspace = (void *)wk_take_word(&r);
-	if (!call->plan || call->plan->library != MATH_DNN_PLAN)
-		return DNN_BAD_PARAM;
 	plan = call->plan->handle;
 	*(void **)&function = wk_dnn("cudnnBackendExecute");
 	if (!function || !read_pack(&pack, &plan->tree, &r))
@@ -241,7 +254,8 @@ static int call_plan(struct math_call *call)
 {
 	int status;
 
-	if (!call->plan)
+	/* before its lock: of two handles that are named as each other's plan, none would be had */
+	if (!call->plan || call->plan->library != MATH_DNN_PLAN)
 		return DNN_BAD_PARAM;
 	pthread_mutex_lock(&call->plan->lock);
 	status = execute(call);
@@ -259,13 +273,20 @@ static int start_dropout(struct math_call *call)
 static int call_classic(struct math_call *call)
 {
 	const struct dnn_function *f = dnn_find(call->function);
-	int status = f ? set_stream(call) : DNN_NOT_SUPPORTED;
+	int status = f ? DNN_OK : DNN_NOT_SUPPORTED;
+
+	if (f && call->values)
+		leave_stream(call->math);
+	else if (f)
+		status = set_stream(call);
 
 	return status == DNN_OK ? wk_dnn_classic(call, f) : status;
 }
 
 int wk_dnn_call(struct math_call *call)
 {
+	if (call->function == DNN_CHECK || call->function == DNN_GET || call->function == DNN_FIND)
+		leave_stream(call->math);
 	switch (call->function) {
 	case DNN_CHECK:
 		return check(call);

@@ -144,7 +144,8 @@ static int find(struct math_call *call, void *root, const struct dnn_attribute *
 	if (status == DNN_OK) {
 		size_t head = call->filled;
 
-		words[0] = (uint64_t)(count < made ? count : made);
+		count = count < 0 ? 0 : count < made ? count : made;
+		words[0] = (uint64_t)count;
 		wk_give(call, words, sizeof(words));
 		words[1] = give_found(call, a->number, found, from, words[0], &words[2]);
 		memcpy(call->values + head, words, sizeof(words));

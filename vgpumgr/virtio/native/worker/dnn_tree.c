@@ -97,7 +97,7 @@ static int finalise(void *descriptor)
 
 /* What decides where a tensor's value is. */
 struct tensor {
-	bool has_id, by_value;
+	bool has_id, by_value, vectors;
 	int64_t id;
 	uint64_t data_type, elements;
 };
@@ -144,9 +144,13 @@ static void learn_tensor(struct tensor *t, uint64_t number, const uint8_t *bytes
 		t->elements = 1;
 		for (uint64_t i = 0; i < count; i++) {
 			memcpy(&value, bytes + i * sizeof(value), sizeof(value));
-			t->elements = value > 0 && value <= DNN_VALUE_BYTES && t->elements <= DNN_VALUE_BYTES ?
-				t->elements * (uint64_t)value : DNN_VALUE_BYTES + 1;
+			if (value != 1)
+				t->elements = 2;
 		}
+		break;
+	case DNN_TENSOR_VECTOR_COUNT:
+		memcpy(&value, bytes, sizeof(value));
+		t->vectors = value != 1;
 		break;
 	default:
 		break;
@@ -165,6 +169,14 @@ static int set_handle(struct reading *d, uint64_t number)
 		   &d->handle);
 }
 
+/* What is documented as a number on the host: the library may take it for one, whatever its descriptor says. */
+static bool is_number(uint64_t attribute)
+{
+	return attribute == DNN_OPERATION_NORM_FWD_EPSILON_DESC || attribute == DNN_OPERATION_NORM_FWD_EXP_AVG_FACTOR_DESC ||
+	       attribute == DNN_OPERATION_NORM_BWD_EPSILON_DESC || attribute == DNN_OPERATION_BN_FINALIZE_ACCUM_COUNT_DESC ||
+	       attribute == DNN_OPERATION_BN_FINALIZE_EPSILON_DESC || attribute == DNN_OPERATION_BN_FINALIZE_EXP_AVERATE_FACTOR_DESC;
+}
+
 static int set_references(struct reading *d, const struct dnn_attribute *a, struct wk_reader *r, uint64_t count)
 {
 	void *references[DNN_KNOBS];
@@ -174,6 +186,8 @@ static int set_references(struct reading *d, const struct dnn_attribute *a, stru
 
 		if (r->wrong || place >= d->tree->count || !dnn_refers_to(a, d->tree->types[place]))
 			return DNN_BAD_PARAM;
+		if (is_number(a->number) && !d->tree->by_value[place])
+			return DNN_NOT_SUPPORTED;
 		references[i] = d->tree->at[place];
 	}
 	return set(d->descriptor, a->number, DNN_TYPE_BACKEND_DESCRIPTOR, count, references);
@@ -220,8 +234,8 @@ static int read_attribute(struct reading *d, struct wk_reader *r)
 }
 
 /*
- * Two tensors of one id of which one is on the host: which of them the library asks for is not documented. Values are a few
- * numbers; how many bytes the library reads of more is not documented either.
+ * Two tensors of one id of which one is on the host: which of them the library asks for is not documented. A value is one number:
+ * of more, strides and vectors would decide where the library reads.
  */
 static int add_tensor(struct dnn_tree *tree, const struct tensor *t)
 {
@@ -231,13 +245,14 @@ static int add_tensor(struct dnn_tree *tree, const struct tensor *t)
 		return DNN_OK;
 	if (!t->has_id || tree->values == DNN_VALUES)
 		return DNN_BAD_PARAM;
-	if (!element || !t->elements || t->elements > DNN_VALUE_BYTES / element)
+	if (!element || element > DNN_VALUE_BYTES || t->elements != 1 || t->vectors)
 		return DNN_NOT_SUPPORTED;
-	tree->value[tree->values++] = (struct dnn_value){ t->id, t->elements * element };
+	tree->value[tree->values++] = (struct dnn_value){ t->id, element };
 	return DNN_OK;
 }
 
-static int read_descriptor(struct dnn_tree *tree, struct wk_reader *r, void *handle, struct tensor *tensor)
+/* A tensor alone is asked about, and never used: what it holds on the host is the library's to judge. */
+static int read_descriptor(struct dnn_tree *tree, struct wk_reader *r, void *handle, struct tensor *tensor, bool alone)
 {
 	uint64_t head = wk_take_word(r), attributes = head >> 32;
 	struct reading d = { .tree = tree, .handle = handle, .type = (uint32_t)head, .tensor = { .elements = 1 } };
@@ -251,17 +266,24 @@ static int read_descriptor(struct dnn_tree *tree, struct wk_reader *r, void *han
 	for (uint64_t i = 0; i < attributes && status == DNN_OK; i++)
 		status = read_attribute(&d, r);
 	*tensor = d.tensor;
-	if (status == DNN_OK)
+	if (status == DNN_OK && !alone)
 		status = add_tensor(tree, &d.tensor);
 	/* kept in any case, to be dropped; nothing refers to it yet */
 	tree->types[tree->count] = (uint8_t)d.type;
+	tree->by_value[tree->count] = d.tensor.by_value;
 	tree->at[tree->count++] = d.descriptor;
 	return status == DNN_OK ? finalise(d.descriptor) : status;
 }
 
-/* No id is both of a value on the host and of a tensor on the device, or of values of two lengths. */
+/*
+ * Where there are values on the host, each tensor has an id, and none is both of a value and of a tensor on the device, or of
+ * values of two lengths.
+ */
 static bool is_clear(const struct dnn_tree *tree, const struct tensor *tensors)
 {
+	for (unsigned int i = 0; tree->values && i < tree->count; i++)
+		if (tree->types[i] == DNN_TENSOR && !tensors[i].has_id)
+			return false;
 	for (unsigned int v = 0; v < tree->values; v++) {
 		for (unsigned int i = 0; i < tree->count; i++)
 			if (tensors[i].has_id && tensors[i].id == tree->value[v].id && !tensors[i].by_value)
@@ -281,7 +303,7 @@ int wk_tree_build(struct dnn_tree *tree, struct wk_reader *r, void *handle)
 
 	tree->count = tree->values = 0;
 	for (uint64_t i = 0; i < count && status == DNN_OK; i++)
-		status = read_descriptor(tree, r, handle, &tensors[i]);
+		status = read_descriptor(tree, r, handle, &tensors[i], count == 1);
 	if (status == DNN_OK && (r->wrong || r->left || !is_clear(tree, tensors)))
 		status = DNN_BAD_PARAM;
 	return status;

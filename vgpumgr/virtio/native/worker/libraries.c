@@ -129,9 +129,11 @@ void wk_math_end(struct wk_math *math)
 {
 	int (*destroy)(void *);
 
-	*(void **)&destroy = wk_math_find(VG_MATH_LT, known[VG_MATH_LT].destroy);
-	if (math->lt && destroy)
-		destroy(math->lt);
+	if (math->lt) {
+		*(void **)&destroy = wk_math_find(VG_MATH_LT, known[VG_MATH_LT].destroy);
+		if (destroy)
+			destroy(math->lt);
+	}
 	math->destroy(math->handle);
 	pthread_mutex_destroy(&math->lock);
 	free(math);

@@ -20,6 +20,9 @@ enum { MATH_DNN_PLAN = 0x100 };
 /* What cuBLAS takes for a handle's workspace at most, as documented (cublasSetWorkspace). */
 #define MATH_HANDLE_BYTES (32ull << 20)
 
+/* What a handle of cuDNN and an execution plan are counted as: what their code takes is not documented. */
+#define MATH_NETWORK_BYTES (1ull << 20)
+
 struct wk_math {
 	uint32_t library;
 	void *handle;             /* cublasHandle_t, cublasLtHandle_t, cudnnHandle_t */

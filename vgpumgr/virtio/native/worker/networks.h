@@ -32,6 +32,7 @@ struct dnn_tree {
 	unsigned int count;
 	void *at[DNN_TREE];
 	uint8_t types[DNN_TREE];
+	bool by_value[DNN_TREE];  /* tensors: on the host */
 	unsigned int values;
 	struct dnn_value value[DNN_VALUES];
 };

@@ -22,7 +22,7 @@ CUresult wk_do_math_open(struct wk_call *c, const struct vg_math_open_request *i
 
 CUresult wk_do_math_create(struct wk_call *c, const struct vg_math_create_request *in, struct vg_math_create_reply *out)
 {
-	uint64_t bytes = in->library == VG_MATH_BLAS ? MATH_HANDLE_BYTES : 0;
+	uint64_t bytes = in->library == VG_MATH_BLAS ? MATH_HANDLE_BYTES : in->library == VG_MATH_DNN ? MATH_NETWORK_BYTES : 0;
 	struct wk_math *math;
 	CUresult r = wk_math_load(in->library) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 
@@ -77,6 +77,9 @@ static CUresult hold_plan(struct wk_call *c, struct math_call *call, struct wk_o
 
 	if (call->function != DNN_EXECUTE || call->math->library != VG_MATH_DNN)
 		return CUDA_SUCCESS;
+	/* it gives nothing back; and what does is on threads of its own, where nothing may be noted of a capture */
+	if (call->values)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	if (call->length >= sizeof(handle))
 		memcpy(&handle, call->arguments, sizeof(handle));
 	r = wk_hold(c, WK_MATH, handle, plan);
@@ -177,7 +180,7 @@ CUresult wk_do_math_make(struct wk_call *c, const struct vg_math_make_request *i
 	if (r == CUDA_SUCCESS && (call.math->library != VG_MATH_DNN || in->function != DNN_PLAN))
 		r = CUDA_ERROR_NOT_SUPPORTED;
 	if (r == CUDA_SUCCESS)
-		r = wk_charge(WK_MATH, 0);
+		r = wk_charge(WK_MATH, MATH_NETWORK_BYTES);
 	if (r != CUDA_SUCCESS)
 		return r;
 	call.values = out->values;
@@ -186,12 +189,12 @@ CUresult wk_do_math_make(struct wk_call *c, const struct vg_math_make_request *i
 	made = wk_dnn_plan(&call, &out->status);
 	pthread_mutex_unlock(&call.math->lock);
 	/* it ends before the handle that it was made with */
-	o = made ? wk_object_new(WK_MATH, math, made, 0) : NULL;
+	o = made ? wk_object_new(WK_MATH, math, made, MATH_NETWORK_BYTES) : NULL;
 	out->values_length = (uint32_t)call.filled;
 	if (o)
 		return wk_put(c, in->created, o);
 	if (made)
 		wk_math_end(made);
-	wk_refund(WK_MATH, 0);
+	wk_refund(WK_MATH, MATH_NETWORK_BYTES);
 	return made ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
