@@ -229,8 +229,8 @@ def long(*values):
     return [struct.pack("<q", v) for v in values]
 def tensor(uid, by_value=0, *more, dims=(1, 1, 1), strides=(1, 1, 1), type_=0):
     rows = [
-        attribute(901, 1, struct.pack("<i", type_)), attribute(902, 3, *long(*dims)), attribute(903, 3, *long(*strides)),
-        attribute(900, 3, *long(4)), attribute(908, 2, bytes([by_value])), *more,
+        attribute(901, 1, struct.pack("<i", type_)), attribute(902, 3, *long(*dims)),
+        attribute(903, 3, *long(*strides)), attribute(900, 3, *long(4)), attribute(908, 2, bytes([by_value])), *more,
     ]
     rows += [] if uid is None else [attribute(906, 3, *long(uid))]
     return [17 | len(rows) << 32, *sum(rows, [])]
@@ -267,7 +267,10 @@ for words in ([], [0], [1], [257, *[17] * 257], [1 << 60], [1, 17 | 33 << 32], [
     assert call(READ, [901, 1, *words]) == BAD_PARAM and call(FIND, [202, 0, *words]) == BAD_PARAM
 assert call(CHECK, tree(tensor(1), tensor(1, 1))) == BAD_PARAM             # one id on the host and on the device
 assert call(CHECK, tree(tensor(1, 1), tensor(1, 1, type_=1))) == BAD_PARAM # and of two lengths
-for more in ({"dims": (1, 2, 1)}, {"dims": (1, 1 << 20, 1)}, {"dims": (1 << 32, 1 << 32, 1)}, {"strides": (1 << 45, 1, 1), "dims": (2, 1, 1)}):
+for more in (
+    {"dims": (1, 2, 1)}, {"dims": (1, 1 << 20, 1)}, {"dims": (1 << 32, 1 << 32, 1)},
+    {"strides": (1 << 45, 1, 1), "dims": (2, 1, 1)},
+):
     assert call(CHECK, tree(tensor(1, 1, **more), tensor(2))) == NOT_SUPPORTED, more   # more than a number
 assert call(CHECK, tree(tensor(1, 1, attribute(904, 3, *long(4096))), tensor(2))) == NOT_SUPPORTED
 assert call(CHECK, tree(tensor(1, 1), tensor(None))) == BAD_PARAM          # its id could be the number's
