@@ -236,7 +236,7 @@ def test_an_environment_of_another_user_is_refused(guest: Guest) -> None:
 
 def test_overrides_for_uv_leave_out_what_the_package_has() -> None:
     """Each wheel of NVIDIA's whose library is in the package, for CUDA 12 and 13; none of those that run in a guest."""
-    lines = (SCRIPT.parent / "uv-overrides.txt").read_text().splitlines()
+    lines = (SCRIPT.parent / "uv-overrides").read_text().splitlines()
     found = {line.partition(" ;")[0] for line in lines if not line.startswith("#")}
     assert all(line.endswith('; sys_platform == "never"') for line in lines if line[0] != "#")
     of = {

@@ -15,7 +15,7 @@ import pytest
 from vgpumgr.virtio.channel import SHIMS, ImageError, guest_files, write_archive
 
 #: how the names of files end that nobody executes
-DATA = ("conf", "service", ".txt")
+DATA = ("conf", "service", "overrides")
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 
 

@@ -289,7 +289,7 @@ def guest_files(library_directory: Path) -> dict[str, Path]:
     files["usr/bin/vgpumgr-guest-check"] = built / "vgpumgr-guest-check"
     files["usr/bin/vgpumgr-guest"] = templates / "vgpumgr-guest"
     files["usr/lib/systemd/system/vgpumgr-guestd.service"] = templates / "vgpumgr-guestd.service"
-    files["usr/share/vgpumgr/uv-overrides.txt"] = templates / "uv-overrides.txt"
+    files["usr/share/vgpumgr/uv-overrides"] = templates / "uv-overrides"
     files["etc/ld.so.conf.d/vgpumgr.conf"] = templates / "vgpumgr.conf"
     files["install.sh"] = templates / "install.sh"
     for source in files.values():
