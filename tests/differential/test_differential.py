@@ -18,8 +18,10 @@ from vgpumgr.virtio.codegen.__main__ import load
 
 pytestmark = pytest.mark.native
 
-#: of mathematics libraries, which sequences of the driver's functions do not have: test_forwarded_blas.py, test_blas.py
-MATHEMATICS = {f"math_{what}" for what in ("open", "create", "destroy", "call", "try", "ask")}
+#: of mathematics libraries, which sequences of the driver's functions do not have: test_forwarded_blas.py, test_forwarded_dnn.py
+MATHEMATICS = {
+    f"math_{what}" for what in ("open", "create", "destroy", "call", "try", "ask", "make")
+}
 #: of the library of NVML, and of a function that is not forwarded: test_guest_nvml.py, test_sessions.py
 OTHERS = {"device_use", "call_refused", *MATHEMATICS}
 #: what the guest's driver asks by itself: what kernels print, and how what it posted has gone
