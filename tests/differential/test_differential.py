@@ -18,7 +18,7 @@ from vgpumgr.virtio.codegen.__main__ import load
 
 pytestmark = pytest.mark.native
 
-#: of mathematics libraries, which sequences of the driver's functions do not have: test_forwarded_blas.py, test_forwarded_dnn.py
+#: of mathematics libraries, not in sequences of the driver's functions: test_forwarded_blas.py, test_forwarded_dnn.py
 MATHEMATICS = {
     f"math_{what}" for what in ("open", "create", "destroy", "call", "try", "ask", "make")
 }
