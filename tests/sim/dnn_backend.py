@@ -77,7 +77,7 @@ def layouts(dnn: Dnn) -> None:
 
 
 def types(dnn: Dnn) -> None:
-    """Types of elements, and a result that is added to what is there."""
+    """Element types, and accumulation into the result (beta)."""
     for name in ("padded", "groups", "three"):
         for kind in (FORWARD, BACKWARD_DATA, BACKWARD_FILTER):
             for type_ in (DOUBLE, HALF, BFLOAT16):

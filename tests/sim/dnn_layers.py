@@ -275,7 +275,7 @@ def simple(dnn: Dnn) -> None:
 
 
 def operations(dnn: Dnn) -> None:
-    """Operations of two tensors or one, with what is there; a copy in another layout."""
+    """Binary and unary tensor operations with beta; a copy into another layout."""
     lib, descriptor = dnn.dnn, c_void_p()
     dnn.good(lib.cudnnCreateOpTensorDescriptor(byref(descriptor)))
     for kind, function in enumerate(

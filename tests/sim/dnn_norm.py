@@ -201,7 +201,7 @@ def modes(dnn: Dnn) -> None:
 
 
 def types(dnn: Dnn) -> None:
-    """Types, results that are added to what is there, and statistics that are not kept."""
+    """Element types, accumulation (beta), and calls without running statistics."""
     for type_ in (DOUBLE, HALF, BFLOAT16):
         train(dnn, (4, 3, 5, 2), type_, SPATIAL, ONLY, True)
         train(dnn, (4, 3, 5, 2), type_, PERSISTENT, ACTIVATE, False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -219,7 +220,7 @@ def call(function, words, handle=None, make=False, wait=None):
                 addressof(values), 12288)
     made = c_uint64()
     result = cu.vgpumgr_math_make(byref(r), byref(made)) if make else cu.vgpumgr_math_call(byref(r))
-    assert result in (0, 400, 801), result
+    assert result in (0, 2, 400, 801), result
     return made.value if make and not result and not r.status else result or r.status
 def attribute(number, type_, *values):
     data = b"".join(values)
@@ -287,9 +288,8 @@ assert call(CHECK, tree(tensor(1))) == OK
     assert ring.status().violations.count == 0
 
 
-def test_executions_that_no_library_of_ours_would_send(ring: Rig) -> None:
-    """A tensor on the host has its value in the message; an address there is never the guest's to name."""
-    code = """
+#: the plan of a sum of a tensor on the device and a number
+SUM = """
 def pointwise(*rows):
     return [0 | len(rows) << 32, *sum(rows, [])]
 def add():
@@ -301,6 +301,12 @@ def add():
     config = [3 | 1 << 32, *attribute(300, 15, *long(6))]
     plan = [5 | 2 << 32, 400 | 1 << 32, *attribute(401, 15, *long(7))]
     return tree(tensor(1), tensor(2, 1), tensor(3), described, operation, graph, engine, config, plan)
+"""
+
+
+def test_executions_that_no_library_of_ours_would_send(ring: Rig) -> None:
+    """A tensor on the host has its value in the message; an address there is never the guest's to name."""
+    code = """
 plan = call(PLAN_, add(), make=True)
 assert plan > 6000, plan
 X = dnn.upload(np.array([4], "f4"))
@@ -346,7 +352,7 @@ assert cu.vgpumgr_math_destroy(c_uint64(plan)) == 0
 assert call(EXECUTE, right) == 400
 assert call(CHECK, tree(tensor(1))) == OK
 """
-    assert run_python(ring, BEGIN + BY_HAND + code) == ""
+    assert run_python(ring, BEGIN + BY_HAND + SUM + code) == ""
     assert ring.status().violations.count == 0
 
 
@@ -413,6 +419,63 @@ assert lib.cudnnRNNForward() == 3000 and lib.cudnnGetVersion() == 92400
             "vgpumgr: cuDNN, which the host does not have, is not supported over a forwarded GPU",
             "vgpumgr: cudnnRNNForward is not supported over a forwarded GPU",
         ]
+
+
+def test_what_is_documented_as_a_number_is_never_an_address() -> None:
+    """The null library takes all: it is the session that refuses."""
+    code = """
+for operation, number in ((20, 794), (20, 795), (20, 796), (29, 2007), (29, 2008), (30, 2106)):
+    row = attribute(number, 15, *long(0))
+    finalised = [operation | 1 << 32, *row]
+    assert call(CHECK, tree(tensor(1, 1), finalised)) == OK, number
+    assert call(CHECK, tree(tensor(1, 0), finalised)) == NOT_SUPPORTED, number
+"""
+    args = ("--cuda", str(NULL_DRIVER), f"--math={NULL_DRIVER.parent}")
+    with Rig("ring", worker=WORKER, worker_args=args) as rig:
+        assert run_python(rig, BEGIN + BY_HAND + code) == ""
+
+
+def test_handles_and_plans_are_charged(tmp_path: Path) -> None:
+    code = """
+handles = []
+while True:
+    made = c_uint64()
+    result = cu.vgpumgr_math_create(3, byref(made), byref(status))
+    if result or status.value:
+        break
+    handles.append(made)
+assert result == 2 and 10 < len(handles) < 63, (result, len(handles))   # 64 MiB beside the context
+assert call(PLAN_, add(), make=True) == 2
+assert cu.vgpumgr_math_destroy(handles.pop()) == 0 and cu.cuCtxSynchronize() == 0
+assert call(PLAN_, add(), make=True) > 6000
+assert call(PLAN_, add(), make=True) == 2
+"""
+    with channel("ring", tmp_path, f"--limits=device-memory:{192 << 20}") as rig:
+        assert run_python(rig, BEGIN + BY_HAND + SUM + code) == ""
+
+
+def test_what_the_library_refuses_is_refused_after_calls_that_it_took(rig: Rig) -> None:
+    """The first of its kind waits: another epsilon that is good is of the same kind, a negative one is not."""
+    code = """
+from ctypes import c_double
+from tests.unit.guest_cuda import waits
+from tests.sim.dnn_norm import Layer, PERSISTENT, ONLY, FLOAT, describe
+layer = Layer(dnn, (3, 2, 4, 5), FLOAT, PERSISTENT, ONLY, False)
+x = describe(dnn, layer.x)
+where = [layer.at(v) for v in (layer.x, layer.y, layer.scale, layer.bias, layer.running_mean, layer.running_variance)]
+def infer(epsilon, out=where[1]):
+    return dnn.dnn.cudnnBatchNormalizationForwardInference(
+        dnn.dnn_handle, PERSISTENT, layer.scalar(1), layer.scalar(0), x, where[0], x, out, layer.descriptor,
+        *where[2:], c_double(epsilon))
+assert infer(1e-3) == OK
+before = waits()
+assert infer(1e-5) == OK and waits() == before
+assert infer(-1.0) == BAD_PARAM
+assert infer(1e-4) == OK
+before = waits()
+assert infer(1e-3, where[0]) == OK and waits() == before + 1   # in place
+"""
+    assert run_python(rig, BEGIN + code) == ""
 
 
 def test_the_null_library_makes_the_way_without_arithmetic() -> None:

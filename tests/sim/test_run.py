@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import pytest
 from tests.guest.build_programs import build_programs
 from tests.support.attached_machine import attached_machine
 from tests.support.run_host import MACHINE, PATIENCE_S, Host, list_processes, read_line, wait_for
+from tests.unit.transport_rig import LIB
 from vgpumgr.cli.backend import LocalBackend
 from vgpumgr.cli.main import main
 from vgpumgr.cli.session import Backend, GlobalOptions, Session, Streams
@@ -391,6 +393,15 @@ def test_a_restart_that_was_killed_is_completed(host: Host) -> None:
         assert read_line(process) == "12345"
     process.communicate(timeout=PATIENCE_S)
     assert host.list_left() == {}
+
+
+def test_its_libraries_come_before_those_of_wheels(host: Host, tmp_path: Path) -> None:
+    """As PyTorch's libraries name NVIDIA's: by the path of the wheel."""
+    foreign = shutil.copy(LIB / "sim/libcublas.so.13", tmp_path)
+    code = f"import ctypes; ctypes.CDLL({foreign!r}); print(open('/proc/self/maps').read())"
+    mapped = host.call(*RUN, *PYTHON, code).stdout
+    assert str(LIB / "guest/libcublas.so.13") in mapped
+    assert str(foreign) not in mapped
 
 
 def test_dry_run_changes_nothing(host: Host) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.unit.calls_rig import PROGRAM_S, null_channel, run_python, start_python
+from tests.unit.calls_rig import PROGRAM_S, SHIM, null_channel, run_python, start_python
 from tests.unit.transport_rig import Rig
 from vgpumgr.virtio.keeper import KeeperError
 
@@ -219,6 +220,35 @@ for _ in range(3): assert cu.cuGetExportTable(byref(table), bytes.fromhex("6bd5f
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
     assert errors.count("holds a CUDA runtime that needs private driver tables") == 1, errors
+
+
+#: as a vendor's library with a runtime built in
+BUILT_IN = """
+int cuGetExportTable(const void **table, const void *id);
+static const unsigned char id[16] = { 0x6b, 0xd5, 0xfb, 0x6c };
+int start(void) { const void *table; return cuGetExportTable(&table, id); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("libcufft.so.12", "has its own libcufft.so.12. Start the program with 'vgpumgr-guest run'"),
+        ("libcudart.so.13", "has its own libcudart.so.13."),
+        ("libnppc.so.13", "has none of that name."),
+    ],
+)  # fmt: skip
+def test_a_runtime_that_is_built_in_is_named_with_what_stands_in(
+    rig: Rig, tmp_path: Path, name: str, advice: str
+) -> None:
+    library = tmp_path / name
+    words = ["cc", "-w", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", SHIM, "-o", library]
+    subprocess.run(words, input=BUILT_IN, text=True, check=True)
+    process = start_python(rig, f"assert ctypes.CDLL({str(library)!r}).start() == 801")
+    _, errors = process.communicate(timeout=PROGRAM_S)
+    assert process.returncode == 0, errors
+    assert f"{library} holds a CUDA runtime" in errors
+    assert advice in errors
 
 
 def test_many_threads_and_processes_at_once(rig: Rig) -> None:

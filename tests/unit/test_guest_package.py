@@ -14,7 +14,7 @@ import pytest
 
 from vgpumgr.virtio.channel import SHIMS, ImageError, guest_files, write_archive
 
-#: how the names of files end that nobody executes
+#: suffixes of files that are not executable
 DATA = ("conf", "service", "overrides")
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 

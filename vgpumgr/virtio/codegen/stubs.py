@@ -51,11 +51,6 @@ def read_stubs(spec: Path = SPEC) -> tuple[Stub, ...]:
     return tuple(found)
 
 
-def list_files() -> tuple[str, ...]:
-    """The SONAMEs of all, sorted."""
-    return tuple(sorted(file for stub in read_stubs() for file in stub.files))
-
-
 def emit_names(stub: Stub) -> str:
     """``names.c``"""
     out = [f"/* Generated: the names of {stub.title}. */", '#include "stub.h"', ""]

@@ -50,7 +50,7 @@ static bool convolve(const struct dn_program *p, const struct dn_operation *o, v
 	return good;
 }
 
-/* Stores an element of a result, scaled; with what is there where that is wanted. */
+/* Stores alpha times an element, plus beta times the old one where beta is not 0. */
 static void put(const struct dn_operation *o, const struct operand *y, int64_t at, double value)
 {
 	value *= o->alpha;

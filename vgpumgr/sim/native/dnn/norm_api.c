@@ -156,6 +156,18 @@ int cudnnBatchNormalizationForwardInference(void *handle, int mode, const void *
 	return post(handle, &n);
 }
 
+/* Its tensors are placed already. */
+static int prepare(struct dn_norm *n, int mode, int ops, const void *parameters, void *activation)
+{
+	int status = begin(n, mode, ops);
+
+	if (status == DN_SUCCESS)
+		status = check_shapes(n);
+	if (status == DN_SUCCESS)
+		status = check_parameters(n, parameters);
+	return status == DN_SUCCESS ? check_activation(n, activation) : status;
+}
+
 int cudnnBatchNormalizationForwardTrainingEx(void *handle, int mode, int ops, const void *alpha, const void *beta,
 					     const void *x_desc, const void *x, const void *z_desc, const void *z, const void *y_desc,
 					     void *y, const void *parameters, const void *scale, const void *bias, double factor,
@@ -175,13 +187,7 @@ int cudnnBatchNormalizationForwardTrainingEx(void *handle, int mode, int ops, co
 	if (status == DN_SUCCESS)
 		status = dn_place(&n.z, z_desc, z, ops == DN_NORM_ADD_ACTIVATE);
 	if (status == DN_SUCCESS)
-		status = begin(&n, mode, ops);
-	if (status == DN_SUCCESS)
-		status = check_shapes(&n);
-	if (status == DN_SUCCESS)
-		status = check_parameters(&n, parameters);
-	if (status == DN_SUCCESS)
-		status = check_activation(&n, activation);
+		status = prepare(&n, mode, ops, parameters, activation);
 	if (status == DN_SUCCESS)
 		status = check_memory(&n, workspace_bytes, reserve_bytes);
 	if (status != DN_SUCCESS)
@@ -217,13 +223,7 @@ int cudnnBatchNormalizationBackwardEx(void *handle, int mode, int ops, const voi
 	if (status == DN_SUCCESS)
 		status = dn_place(&n.dz, dz_desc, dz, ops == DN_NORM_ADD_ACTIVATE);
 	if (status == DN_SUCCESS)
-		status = begin(&n, mode, ops);
-	if (status == DN_SUCCESS)
-		status = check_shapes(&n);
-	if (status == DN_SUCCESS)
-		status = check_parameters(&n, parameters);
-	if (status == DN_SUCCESS)
-		status = check_activation(&n, activation);
+		status = prepare(&n, mode, ops, parameters, activation);
 	if (status == DN_SUCCESS)
 		status = check_memory(&n, workspace_bytes, reserve_bytes);
 	if (status != DN_SUCCESS)

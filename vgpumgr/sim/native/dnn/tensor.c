@@ -88,7 +88,7 @@ void dn_unpack(const struct dn_tensor *t, void *data, bool wide, const void *in,
 	do {
 		double value = alpha * (wide ? ((const double *)in)[i] : ((const float *)in)[i]);
 
-		if (beta != 0) /* what is there is not read: it may be anything */
+		if (beta != 0) /* with 0 the old value is not read: it may be a NaN */
 			value += beta * dn_get(data, t->type, w.at[0]);
 		dn_put(data, t->type, w.at[0], value);
 		i++;

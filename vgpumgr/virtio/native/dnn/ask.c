@@ -61,7 +61,7 @@ int dnn_check(struct dnn_node *node)
 	if (node->type == DNN_EXECUTION_PLAN)
 		return dnn_open_plan(node);
 	if (!dnn_any_handle(node->context))
-		/* without a handle there is nobody to ask: it is checked with the graph that it becomes part of */
+		/* no handle yet, so no session to ask: it is checked with the graph that it becomes part of */
 		return math_channel() ? DNN_OK : DNN_NOT_INITIALIZED;
 	if (node->type == DNN_ENGINEHEUR) { /* finalising it is what takes time: what it has found comes along */
 		status = dnn_find_nodes(node, dnn_attribute(DNN_ENGINEHEUR_RESULTS), &found);

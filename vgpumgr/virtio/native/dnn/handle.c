@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Handles: made on the host; their streams are kept here. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "dnn.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct dnn_handle *handles;
+/* Of handles that have ended: never freed, as another thread may ask with one that it has found (dnn_any_handle). */
+static struct dnn_handle *ended;
 static _Thread_local const char *last_name; /* a literal, or NULL */
 
 int dnn_status(int result)
@@ -113,6 +116,37 @@ static int make(struct dnn_handle *h)
 	return result ? dnn_status(result) : status;
 }
 
+/* One of those that have ended, or a new one. NULL: no memory. */
+static struct dnn_handle *take(void)
+{
+	struct dnn_handle *h;
+
+	pthread_mutex_lock(&lock);
+	h = ended;
+	if (h)
+		ended = h->next;
+	pthread_mutex_unlock(&lock);
+	if (h)
+		return h;
+	h = calloc(1, sizeof(*h));
+	if (h)
+		pthread_mutex_init(&h->lock, NULL);
+	return h;
+}
+
+static void give_back(struct dnn_handle *h)
+{
+	pthread_mutex_lock(&h->lock);
+	h->magic = 0;
+	h->stream = NULL;
+	memset(&h->known, 0, sizeof(h->known));
+	pthread_mutex_unlock(&h->lock);
+	pthread_mutex_lock(&lock);
+	h->next = ended;
+	ended = h;
+	pthread_mutex_unlock(&lock);
+}
+
 DNN_API int cudnnCreate(void **handle);
 int cudnnCreate(void **handle)
 {
@@ -125,19 +159,18 @@ int cudnnCreate(void **handle)
 	if (!math_channel())
 		return DNN_NOT_INITIALIZED;
 	math_ask_runtime();
-	h = calloc(1, sizeof(*h));
+	h = take();
 	if (!h)
 		return DNN_ALLOC_FAILED;
 	status = dnn_live_add(h) ? make(h) : DNN_ALLOC_FAILED;
 	if (status != DNN_OK) {
 		dnn_live_remove(h);
-		free(h);
+		give_back(h);
 		return status;
 	}
 	h->magic = DNN_HANDLE_MAGIC;
 	if (math_channel()->current)
 		math_channel()->current(&h->context);
-	pthread_mutex_init(&h->lock, NULL);
 	pthread_mutex_lock(&lock);
 	h->next = handles;
 	handles = h;
@@ -165,9 +198,7 @@ int cudnnDestroy(void *handle)
 		*link = h->next;
 	pthread_mutex_unlock(&lock);
 	result = math_channel()->alive(h->id) ? math_channel()->destroy(h->id) : 0;
-	h->magic = 0;
-	pthread_mutex_destroy(&h->lock);
-	free(h);
+	give_back(h);
 	return dnn_status(result);
 }
 

@@ -252,22 +252,11 @@ static uint64_t read_number(const struct dnn_node *node, uint64_t number, size_t
 
 static void list_value(struct dnn_plan *plan, const struct dnn_node *node)
 {
-	const uint8_t *sizes = dnn_attribute_at(node->bytes, node->length, DNN_TENSOR_DIMENSIONS);
-	size_t bytes = dnn_data_bytes(read_number(node, DNN_TENSOR_DATA_TYPE, 4));
-	uint64_t head = 0;
-
 	if (node->type != DNN_TENSOR || !read_number(node, DNN_TENSOR_IS_BY_VALUE, 1) || plan->values == DNN_VALUES)
 		return;
-	if (sizes)
-		memcpy(&head, sizes, sizeof(head));
-	for (uint64_t i = 0; i < dnn_head_count(head); i++) {
-		int64_t size;
-
-		memcpy(&size, sizes + sizeof(head) + i * sizeof(size), sizeof(size));
-		bytes *= (size_t)size; /* the host has refused what is more than DNN_VALUE_BYTES */
-	}
 	plan->value[plan->values].id = (int64_t)read_number(node, DNN_TENSOR_UNIQUE_ID, 8);
-	plan->value[plan->values++].bytes = bytes;
+	/* one number: the host has refused what is more */
+	plan->value[plan->values++].bytes = dnn_data_bytes(read_number(node, DNN_TENSOR_DATA_TYPE, 4));
 }
 
 static void write_node(struct dnn_node *node, void *data)

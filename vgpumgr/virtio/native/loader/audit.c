@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Audits the dynamic loader (rtld-audit(7)) of the programs that "vgpumgr-guest run" and "vgpumgr run" start: a CUDA library that is in this library's own
- * directory is taken from there, whoever asks and by whatever path. NVIDIA's wheels and conda packages have paths to their own
- * libraries (RPATH, or absolute ones given to dlopen()), which need the whole driver.
+ * Audits the dynamic loader (rtld-audit(7)) of the programs that "vgpumgr-guest run" and "vgpumgr run" start: a CUDA library
+ * of this library's own directory replaces any other of the same name, even one named by an absolute path. Wheels and conda
+ * packages find NVIDIA's libraries by RPATH or absolute paths, and those need the whole driver.
  */
 #include <dirent.h>
 #include <dlfcn.h>

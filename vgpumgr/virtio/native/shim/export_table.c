@@ -13,26 +13,6 @@
 
 enum { FILES = 32 };
 
-static const char *advice(const char *file, char *text, size_t size)
-{
-	const char *base = strrchr(file, '/');
-
-	base = base ? base + 1 : file;
-	if (!strncmp(base, "libcudart", 9)) {
-		snprintf(text, size,
-			 "The vendor's dynamic CUDA runtime was loaded instead of vgpumgr's. Preload vgpumgr's library "
-			 "of that name (LD_PRELOAD), or put its directory before the vendor's.");
-	} else if (strstr(base, ".so")) {
-		snprintf(text, size,
-			 "This library has the CUDA runtime built in. vgpumgr has no replacement for it yet.");
-	} else {
-		snprintf(text, size,
-			 "The CUDA runtime is linked statically. Rebuild with 'nvcc -cudart shared' "
-			 "(CMake: CMAKE_CUDA_RUNTIME_LIBRARY=Shared).");
-	}
-	return text;
-}
-
 struct owner {
 	uintptr_t caller;
 	uintptr_t base;
@@ -55,6 +35,40 @@ static int find_owner(struct dl_phdr_info *info, size_t size, void *argument)
 		return 1;
 	}
 	return 0;
+}
+
+/* Whether a library of that name lies beside this one: the guest package's. */
+static bool is_beside(const char *name)
+{
+	struct owner own = { .caller = (uintptr_t)find_owner };
+	char path[4096];
+	const char *end;
+
+	if (!dl_iterate_phdr(find_owner, &own))
+		return false;
+	end = strrchr(own.file, '/');
+	return end && snprintf(path, sizeof(path), "%.*s/%s", (int)(end - own.file), own.file, name) < (int)sizeof(path) &&
+	       !access(path, R_OK);
+}
+
+static const char *advice(const char *file, char *text, size_t size)
+{
+	const char *base = strrchr(file, '/');
+
+	base = base ? base + 1 : file;
+	if (is_beside(base)) {
+		snprintf(text, size,
+			 "The guest package has its own %s. Start the program with 'vgpumgr-guest run', which takes that one, or "
+			 "put it into the environment for good: 'vgpumgr-guest adopt'.", base);
+	} else if (strstr(base, ".so")) {
+		snprintf(text, size,
+			 "This library has the CUDA runtime built in. The guest package has none of that name.");
+	} else {
+		snprintf(text, size,
+			 "The CUDA runtime is linked statically. Rebuild with 'nvcc -cudart shared' "
+			 "(CMake: CMAKE_CUDA_RUNTIME_LIBRARY=Shared).");
+	}
+	return text;
 }
 
 static const char *program_path(char *path, size_t size)
