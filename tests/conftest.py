@@ -23,6 +23,14 @@ EXPECTED_SKIPS = ("this machine has a libcuda.so.1",)
 GOLDEN = Path(__file__).parent / "golden"
 
 
+#: what takes longest begins first, so that none of it is left when all else is done
+LONGEST = (
+    "tests/lab/test_systemd.py", "tests/fresh/", "tests/lab/", "tests/sanitize/", "tests/recovery/test_proof.py",
+    "tests/unit/test_packages.py", "tests/unit/test_rpm.py", "tests/unit/test_wheel.py", "tests/recovery/",
+    "tests/fuzz/", "tests/guest/", "tests/api/", "tests/hostile/",
+)  # fmt: skip
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--regenerate", action="store_true", help="write the golden files anew; review the diff"
@@ -48,6 +56,36 @@ def has_driver() -> bool:
     if "VGPUMGR_PTX_GPU" in os.environ:
         return False  # tests of PTX on a GPU; see tests/sim/ptx_gpu.py
     return "/libcuda.so" in Path("/proc/self/maps").read_text()
+
+
+# after those of the directories, which name groups of their own; before pytest-xdist, which writes them into the ids
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of a file that share what they have set up run in one process, which sets it up once."""
+    for item in items:
+        if not item.get_closest_marker("xdist_group") and shares_fixture(item):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    items.sort(key=rank)
+
+
+def shares_fixture(item: pytest.Item) -> bool:
+    """Whether its module, or the whole run, has a fixture of it that is no test's own; pytest's do not count."""
+    found = getattr(item, "_fixtureinfo", None)
+    if found is None:
+        return False
+    return any(
+        one.scope in ("module", "session", "package") and one.baseid
+        for fixtures in found.name2fixturedefs.values()
+        for one in fixtures
+    )
+
+
+def rank(item: pytest.Item) -> int:
+    """Where a test stands in a run."""
+    for number, name in enumerate(LONGEST):
+        if item.nodeid.startswith(name):
+            return number
+    return len(LONGEST)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -23,6 +23,7 @@ from tests.support.api_daemon import ADMIN_GID, VIEWER_GID
 from tests.support.callers import make_request, send_as
 from tests.support.cli import Terminal
 from tests.support.commands import list_verbs
+from tests.support.forked import run_vgpumgr
 from vgpumgr.cli.http import HttpBackend, connect_unix
 from vgpumgr.cli.op import COLUMNS
 from vgpumgr.cli.session import GlobalOptions, Streams
@@ -424,11 +425,8 @@ def test_a_terminal_shows_the_step_that_runs(slow_daemon: Daemon) -> None:
 
 
 def run_cli(daemon: Daemon, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "vgpumgr", *words], cwd=ROOT, capture_output=True, text=True,
-        stdin=subprocess.DEVNULL, check=False,
-        env={**os.environ, "VGPUMGR_RUN_DIR": str(daemon.directory), **environment},
-    )  # fmt: skip
+    env = {**os.environ, "VGPUMGR_RUN_DIR": str(daemon.directory), **environment}
+    return run_vgpumgr(*words, env=env)
 
 
 def test_ctrl_c_returns_when_what_was_done_is_undone(slow_daemon: Daemon) -> None:

@@ -20,6 +20,7 @@ from tests.guest import image
 from tests.guest.build_programs import SOURCES, build_programs, compile_program
 from tests.guest.libvirtd import PrivateLibvirtd, private_libvirtd
 from tests.guest.shell import GuestShell
+from tests.support.forked import run_vgpumgr
 from tests.support.places import short
 from vgpumgr.virtio.channel import guest_files
 
@@ -53,11 +54,7 @@ class GuestLab:
 
     def run(self, *arguments: str) -> Done:
         """Run vgpumgr on the scene's machine, whatever its exit status."""
-        result = subprocess.run(
-            [sys.executable, "-m", "vgpumgr", "--machine", self.machine, *arguments],
-            capture_output=True, text=True, check=False, env=self.environment,
-            stdin=subprocess.DEVNULL, timeout=300,
-        )  # fmt: skip
+        result = run_vgpumgr("--machine", self.machine, *arguments, env=self.environment)
         return Done(result.returncode, result.stdout, result.stderr)
 
     def vgpumgr(self, *arguments: str) -> str:

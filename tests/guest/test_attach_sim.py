@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.guest.libvirtd import PrivateLibvirtd, private_libvirtd
+from tests.support.forked import run_vgpumgr
 from vgpumgr.host.process import read_state
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,15 +35,7 @@ class Host:
     environment: dict[str, str]
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "vgpumgr", *words],
-            env=self.environment,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return run_vgpumgr(*words, env=self.environment)
 
     def ask(self, *words: str, status: int = 0) -> Any:
         """A command's document, or with a status its error."""

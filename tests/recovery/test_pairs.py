@@ -11,7 +11,7 @@ from tests.recovery.commands import run
 from tests.recovery.verbs import MACHINES, VERBS
 
 #: of the points and verbs on each machine; and how many cases, pairs of verbs and points that reaches at least
-EVERY = "487"
+EVERY = "811"
 AT_LEAST = {"off": 90, "mig": 90, "used": 95, "sliced": 35, "running": 100, "booted": 105}
 
 

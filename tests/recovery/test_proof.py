@@ -20,14 +20,14 @@ NESTED = ("attach turns MIG mode on", "detach turns MIG mode off", "attach that 
 
 @pytest.mark.parametrize("part", range(3))
 def test_killed_at_every_step_and_journal_write(part: int) -> None:
-    """Every kind of operation, at every third point, from a first that differs by kind."""
-    done = run("sweep", "--nested", "0", "--every", "3", "--really", "8", *NAMES[part::3])
+    """Every kind of operation, at every sixth point, from a first that differs by kind."""
+    done = run("sweep", "--nested", "0", "--every", "6", "--really", "6", *NAMES[part::3])
     assert done["wrong"] == {}
-    assert done["planned"] == done["happened"] >= 600
+    assert done["planned"] == done["happened"] >= 300
     assert done["code"] == 0
 
 
-@pytest.mark.parametrize(("instead", "every", "at_least"), [("late", 7, 80), ("libvirt", 15, 120)])
+@pytest.mark.parametrize(("instead", "every", "at_least"), [("late", 14, 40), ("libvirt", 30, 60)])
 def test_no_answer_from_the_kernel_or_libvirt(instead: str, every: int, at_least: int) -> None:
     """A write that does not return in time, a connection that is lost, before or after the effect."""
     done = run("sweep", f"--{instead}", "--every", str(every))
@@ -37,31 +37,31 @@ def test_no_answer_from_the_kernel_or_libvirt(instead: str, every: int, at_least
 
 
 def test_killed_again_in_recovery() -> None:
-    done = run("sweep", "--every", "9", "--nested", "2", "--nested-really", "6", *NESTED)
+    done = run("sweep", "--every", "13", "--nested", "2", "--nested-really", "6", *NESTED)
     assert done["wrong"] == {}
-    assert done["planned"] == done["happened"] >= 60
+    assert done["planned"] == done["happened"] >= 40
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_killed_at_random(seed: int) -> None:
-    done = run("kill_many", "--seed", str(seed), "--count", "2500")
+    done = run("kill_many", "--seed", str(seed), "--count", "1200")
     assert done["wrong"] == []
-    assert done["happened"] == done["planned"] == 2500
+    assert done["happened"] == done["planned"] == 1200
 
 
 def test_two_commands_killed_one_after_the_other() -> None:
     """The first while a definition gets its devices, the second at any of its points."""
-    done = run("kill_twice", "--step", "domain.attach", "--every", "7")
+    done = run("kill_twice", "--step", "domain.attach", "--every", "13")
     assert done["wrong"] == {}
-    assert done["cases"] >= 950
+    assert done["cases"] >= 500
 
 
 @pytest.mark.parametrize("part", ["0/2", "1/2"])
 def test_power_fails_at_any_moment(part: str) -> None:
-    done = run("power", "--states", "2000", "--part", part)
+    done = run("power", "--states", "1000", "--part", part)
     assert done["wrong"] == {}
-    assert done["distinct"] >= 2000
-    assert done["played"] == 1000
+    assert done["distinct"] >= 1000
+    assert done["played"] == 500
 
 
 def test_any_damage_to_the_state_directory() -> None:
@@ -70,13 +70,13 @@ def test_any_damage_to_the_state_directory() -> None:
     assert done["damaged"] == 300
 
 
-@pytest.mark.parametrize("first", [1, 501, 1001, 1501])
+@pytest.mark.parametrize("first", [1, 301, 601, 901])
 def test_simulated_histories(first: int) -> None:
-    seeds = range(first, first + 500)
+    seeds = range(first, first + 300)
     done = simulate(seeds)
     assert done["wrong"] == {}, "replay: python -m tests.recovery.simulate -v --count 1 --seed N"
     for fault in ("crash", "late", "error", "disk", "reboot", "keeper", "meddling"):
-        assert done["faults"][fault] >= 50, fault
+        assert done["faults"][fault] >= 30, fault
 
 
 def test_a_seed_replays() -> None:
@@ -84,7 +84,7 @@ def test_a_seed_replays() -> None:
     assert first == again
 
 
-@pytest.mark.parametrize(("on", "count"), [("fakes", 40), ("fakes-daemon", 80)])
+@pytest.mark.parametrize(("on", "count"), [("fakes", 24), ("fakes-daemon", 40)])
 def test_nothing_grows(on: str, count: int) -> None:
     """Every backend in each cycle: hundreds of attaches and detaches, and not one object that stays."""
     done = run("cycles", "--on", on, "--backend", "all", "--count", str(count))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.sim import nvml_support as support
+from tests.support.forked import run_vgpumgr
 from vgpumgr.errors import (
     NoRoomError,
     NvmlInsufficientResourcesError,
@@ -82,13 +81,7 @@ def destroy(nvml: NvmlClient, instance: GpuInstance, index: int = 0) -> None:
 
 
 def vgpumgr(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "vgpumgr", *words],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        check=False,
-    )
+    return run_vgpumgr(*words)
 
 
 def ask(*words: str) -> Any:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.forked import run_vgpumgr
+
 pytestmark = pytest.mark.native
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -21,8 +23,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
     env = os.environ | {"VGPUMGR_SIM_ROOT": str(tmp_path / "sim")}
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "vgpumgr", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+        return run_vgpumgr(*arguments, env=env)
 
     yield call
     for row in json.loads(call("sim", "list", "-o", "json").stdout)["machines"]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.attached_machine import attached_machine
+from tests.support.forked import run_vgpumgr
 
 pytestmark = pytest.mark.native
 
@@ -33,9 +34,10 @@ def run(root: Path) -> Iterator[Run]:
     env = os.environ | {"VGPUMGR_SIM_ROOT": str(root), "VGPUMGR_MACHINE": "a30-pair"}
 
     def call(limits: Sequence[str], *words: str) -> subprocess.CompletedProcess[str]:
-        before = ["prlimit", *limits] if limits else []
+        if not limits:
+            return run_vgpumgr(*words, env=env)
         return subprocess.run(
-            [*before, sys.executable, "-m", "vgpumgr", *words],
+            ["prlimit", *limits, sys.executable, "-m", "vgpumgr", *words],
             capture_output=True, text=True, check=False, env=env,
         )  # fmt: skip
 

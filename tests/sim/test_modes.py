@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.attached_machine import attached_machine
+from tests.support.forked import run_vgpumgr
 from tests.support.unprivileged import NOBODY
 
 pytestmark = [
@@ -55,9 +56,7 @@ def run(directory: Path) -> Iterator[Run]:
     env = os.environ | {"VGPUMGR_SIM_ROOT": str(directory / "sim"), "VGPUMGR_MACHINE": "dgx-a100"}
 
     def call(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*COMMAND, *words], capture_output=True, text=True, check=False, env=env, umask=0
-        )
+        return run_vgpumgr(*words, env=env, umask=0)
 
     assert call("sim", "start", "dgx-a100", "--libvirt", "test:///default").returncode == 0
     yield call

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.forked import run_vgpumgr
 from tests.support.vgpu_machine import UUID
 from vgpumgr.sim import lifecycle
 
@@ -32,14 +31,8 @@ class Host:
 
     def run(self, *words: str, code: int = 0) -> str:
         """Both streams of one command, which must end with that exit code."""
-        done = subprocess.run(
-            [sys.executable, "-m", "vgpumgr", "--machine", self.name, *words],
-            env=os.environ | {"VGPUMGR_SIM_ROOT": str(self.root), "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=LONG_S,
-        )
+        env = os.environ | {"VGPUMGR_SIM_ROOT": str(self.root), "PYTHONPATH": str(ROOT)}
+        done = run_vgpumgr("--machine", self.name, *words, env=env, merged=True, timeout_s=LONG_S)
         assert done.returncode == code, done.stdout
         return done.stdout
 

@@ -12,7 +12,8 @@ import pytest
 
 from tests.sim.ptx_runner import ROOT, SOURCES, Module, compile_ptx, nvcc
 
-pytestmark = [pytest.mark.native, pytest.mark.cuda]
+# in one process: the fuzzer takes most of a minute to compile
+pytestmark = [pytest.mark.native, pytest.mark.cuda, pytest.mark.xdist_group("ptx-fuzz")]
 
 NATIVE = ROOT / "vgpumgr" / "sim" / "native"
 RULES = ROOT / "vgpumgr" / "native" / "cuda_rules"

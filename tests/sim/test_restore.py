@@ -17,6 +17,7 @@ from tests.support.domains import PC
 from tests.support.fake_channels import FakeChannels
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.fake_hypervisor import Machine as FakeVm
+from tests.support.forked import run_vgpumgr
 from tests.support.layout_rig import LayoutRig, layout_rig, make_parts, shape
 from vgpumgr.app.application import Application
 from vgpumgr.app.operations.restore import restore
@@ -300,10 +301,7 @@ def test_reboot_of_a_machine_as_a_user_sees_it(name: str, tmp_path: Path) -> Non
     environment = os.environ | {"VGPUMGR_SIM_ROOT": str(tmp_path)}
 
     def run(*words: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "vgpumgr", *words],
-            capture_output=True, text=True, check=False, env=environment, cwd=ROOT,
-        )  # fmt: skip
+        done = run_vgpumgr(*words, env=environment)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 

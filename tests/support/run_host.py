@@ -11,14 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.support.forked import run_vgpumgr
+
 MACHINE = "dgx-a100"
 #: for anything that should take seconds: the machine may be busy
 PATIENCE_S = 240.0
-_EACH = """
-import json, sys
-from vgpumgr.cli.main import main
-sys.exit(max(main(words) for words in json.loads(sys.argv[1])))
-"""
 
 
 class Host:
@@ -36,30 +33,12 @@ class Host:
     def call(
         self, *words: str, code: int | None = 0, **how: Any
     ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            self.words(*words), env=self.env, capture_output=True, text=True, timeout=PATIENCE_S,
-            check=False, **how,
-        )  # fmt: skip
+        done = run_vgpumgr("--machine", MACHINE, *words, env=self.env, timeout_s=PATIENCE_S, **how)
         assert code is None or done.returncode == code, (done.stdout, done.stderr)
         return done
 
     def read(self, *words: str) -> Any:
         return json.loads(self.call(*words, "-o", "json").stdout)
-
-    def read_each(self, *commands: tuple[str, ...]) -> list[Any]:
-        """What several commands answer, in one process: most of a command's time is its start."""
-        lines = [["--machine", MACHINE, *words, "-o", "json"] for words in commands]
-        done = subprocess.run(
-            [sys.executable, "-c", _EACH, json.dumps(lines)], env=self.env, capture_output=True, text=True,
-            timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, (done.stdout, done.stderr)
-        answers, at = [], 0
-        while at < len(done.stdout.rstrip()):
-            answer, at = json.JSONDecoder().raw_decode(done.stdout, at)
-            answers.append(answer)
-            at += len(done.stdout[at:]) - len(done.stdout[at:].lstrip())
-        return answers
 
     def start(self, *words: str, **how: Any) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -75,7 +54,7 @@ class Host:
 
     def list_left(self) -> dict[str, Any]:
         """All that a run may leave behind."""
-        mig, gpus, virtio = self.read_each(("mig", "list"), ("gpu", "list"), ("virtio", "list"))
+        mig, gpus, virtio = (self.read(noun, "list") for noun in ("mig", "gpu", "virtio"))
         modes = [gpu["mig"]["current"] for gpu in gpus["gpus"]]
         found = {
             "instances": mig["instances"],

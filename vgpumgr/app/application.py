@@ -153,11 +153,12 @@ class Application:
         drain = find_drain(drains, gpu.pci, gpu.uuid)
         seen = describe_gpu(gpu, self._index_owners([gpu]))
         health = describe_health(gpu, drains, self.parts.store.list_health())
+        (described,) = self._describe_shares(
+            inventory, [seen.replace(drained=describe_drain(drain), health=health)]
+        )
         document = GpuShowDocument(
             machine=machine,
-            gpu=self._describe_shares(
-                inventory, seen.replace(drained=describe_drain(drain), health=health)
-            ),
+            gpu=described,
             other=None,
             profiles=[describe_profile(gpu, profile, drain) for profile in gpu.profiles],
         )
@@ -169,19 +170,26 @@ class Application:
         return document.replace(**describe_vgpu_types(self.parts, gpu))
 
     def _add_shares(self, inventory: Inventory, document: GpuListDocument) -> GpuListDocument:
-        gpus = [self._describe_shares(inventory, gpu) for gpu in document.gpus]
-        return document.replace(gpus=gpus)
+        return document.replace(gpus=self._describe_shares(inventory, document.gpus))
 
-    def _describe_shares(self, inventory: Inventory, seen: GpuDocument) -> GpuDocument:
-        """With the shares of the GPU."""
+    def _describe_shares(
+        self, inventory: Inventory, documents: Sequence[GpuDocument]
+    ) -> list[GpuDocument]:
+        """With the shares of each GPU; the host is looked at once for all of them."""
         from vgpumgr.app.documents.shares import describe_shares, make_snapshot
         from vgpumgr.planning.snapshot import Snapshot
 
-        gpu = next(gpu for gpu in inventory.gpus if gpu.uuid == seen.uuid)
         host = Snapshot(self.parts, gpus=inventory.gpus)
         snapshot = make_snapshot(host, inventory.has_vgpu_parents)
-        drained = seen.drained.text if seen.drained else None
-        return seen.replace(shares=describe_shares(snapshot, gpu, drained))
+        gpus = {str(gpu.uuid): gpu for gpu in inventory.gpus}
+        return [
+            seen.replace(
+                shares=describe_shares(
+                    snapshot, gpus[seen.uuid], seen.drained.text if seen.drained else None
+                )
+            )
+            for seen in documents
+        ]
 
     def list_mig_instances(self, selector: str | None = None) -> MigListDocument:
         """Every MIG instance of all GPUs, or of one. Raises NotPermittedError for a user who would
