@@ -1,5 +1,5 @@
-"""What ``./run test`` runs: all of pytest, three at a time on two processors: many of them wait. ``--fast`` leaves out what boots a guest or the lab
-host, and what sets the project up on a fresh system.
+"""What ``./run test`` runs: all of pytest, three tests at a time on two processors, since many of them wait.
+``--fast`` leaves out what boots a guest or the lab host, and what sets the project up on a fresh system.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ LIMIT_S = 5000
 
 def main(arguments: list[str]) -> int:
     """Run the tests; arguments go to pytest."""
-    options = ["-n", str(min(3, 1 + (os.cpu_count() or 1))), "--dist", "loadgroup", "--durations", "15"]
-    # the order is that of tests/conftest.py
-    options += ["--no-loadscope-reorder"]
-    options += ["--session-timeout", str(LIMIT_S)]
+    count = min(3, 1 + (os.cpu_count() or 1))
+    # in the order of tests/conftest.py
+    options = ["-n", str(count), "--dist", "loadgroup", "--no-loadscope-reorder"]
+    options += ["--durations", "15", "--session-timeout", str(LIMIT_S)]
     if "--fast" in arguments:
         arguments = [a for a in arguments if a != "--fast"]
         options += ["-m", "not guest and not lab and not fresh"]
