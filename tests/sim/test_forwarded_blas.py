@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -98,6 +99,24 @@ assert gemm(n=n - 1, ld=n) == 0
 assert waits() == before + 1
 """
     assert run_python(rig, BEGIN + PRODUCT + code) == ""
+
+
+def test_a_trace_names_the_function_that_waits(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VGPUMGR_TRACE", "waits")
+    code = """
+assert gemm(n=n - 2, ld=n) == 0
+at = c_int()
+assert lib.cublasIsamax_v2(h, n, A, 1, byref(at)) == 0
+ok(cu.cuCtxSynchronize())
+"""
+    program = start_python(rig, BEGIN + PRODUCT + code)
+    _, errors = program.communicate(timeout=PROGRAM_S)
+    assert program.returncode == 0, errors
+    waits = re.findall(r"^vgpumgr: wait \d+: ([\w ]+), [\d.]+ ms$", errors, re.MULTILINE)
+    assert len(waits) == len(errors.splitlines())
+    assert "math_try of cublasSgemm_v2" in waits
+    assert "math_ask of cublasIsamax_v2" in waits
+    assert "memory_allocate" in waits, "what is no part of a library has its own name alone"
 
 
 def test_values_on_the_host_and_on_the_device(rig: Rig) -> None:
@@ -444,6 +463,7 @@ threads = [threading.Thread(target=work, args=(i % 2,)) for i in range(6)]
 [t.start() for t in threads], [t.join() for t in threads]
 assert not wrong, wrong
 import os
+import re
 child = os.fork()
 if not child:
     os._exit(gemm() or 100)

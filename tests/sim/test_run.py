@@ -198,6 +198,31 @@ def test_a_run_outlives_the_daemon_that_made_its_slice(host: Host) -> None:
         assert host.list_left() == {}
 
 
+def test_the_hosts_libraries_are_named_with_those_who_have_them(host: Host) -> None:
+    program = f"""{PROGRAM}
+blas, handle = ctypes.CDLL("libcublas.so.13"), ctypes.c_void_p()
+ok(blas.cublasCreate_v2(ctypes.byref(handle)))
+ok(blas.cublasSetMathMode(handle, 0))
+input()
+"""
+    process = host.start(*RUN, *PYTHON, program)
+    assert read_line(process) == "12345"
+    (channel,) = host.read("virtio", "list")["channels"]
+
+    def read() -> dict[str, int]:
+        found = host.read("virtio", "show", channel["id"])["libraries"]
+        assert {one["id"] for one in found} == {channel["id"]}
+        return {Path(one["path"]).name: one["sessions"] for one in found}
+
+    wait_for(lambda: read().get("libcublas.so.13") == 1, "a session has it loaded")
+    # none has asked for the others
+    assert read() == {"libcublas.so.13": 1, "libcublasLt.so.13": 0, "libcudnn.so.9": 0}
+    shown = host.call("virtio", "show", channel["id"]).stdout
+    assert "libcublas.so.13, loaded by 1 session\n" in shown
+    assert "libcudnn.so.9, not loaded yet\n" in shown
+    process.communicate("\n", timeout=PATIENCE_S)
+
+
 def test_a_daemon_frees_what_a_killed_run_leaves_when_the_next_change_comes(host: Host) -> None:
     with daemon(host):
         process = host.start(*RUN, *PYTHON, PROGRAM_AND_MORE)

@@ -17,6 +17,7 @@ from vgpumgr.virtio.channel import (
     ChannelPaths,
     ChannelSpec,
     ChannelStatus,
+    HostLibrary,
     LimitUse,
     ShareUse,
 )
@@ -134,6 +135,9 @@ class FakeChannels:
         return status and replace(status, hello_ring=self.hello)
 
     def audit(self, channel_id: str) -> tuple[Fact, ...]:  # noqa: ARG002
+        return ()
+
+    def list_libraries(self, channel_id: str) -> tuple[HostLibrary, ...]:  # noqa: ARG002
         return ()
 
     def list_ids(self) -> tuple[str, ...]:

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from vgpumgr.virtio import mathematics
-from vgpumgr.virtio.mathematics import find_directories, find_libraries, list_worker_options
+from vgpumgr.virtio.mathematics import (
+    find_directories,
+    find_libraries,
+    find_loaded,
+    list_used,
+    list_worker_options,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -72,4 +78,33 @@ def test_cudnn_has_a_major_of_its_own_and_may_lie_elsewhere(tmp_path: Path) -> N
         "libcublas.so.13",
         "libcublasLt.so.13",
         "libcudnn.so.9",
+    ]
+
+
+def test_what_a_session_has_loaded_is_read_from_the_kernel(tmp_path: Path) -> None:
+    maps = put(tmp_path / "77") / "maps"
+    maps.write_text(
+        "7f0000000000-7f0000001000 r-xp 00000000 08:01 12 /opt/a b/libcublas.so.13.1.0.3\n"
+        "7f0000001000-7f0000002000 rw-p 00001000 08:01 12 /opt/a b/libcublas.so.13.1.0.3\n"
+        "7f0000002000-7f0000003000 r-xp 00000000 08:01 13 /usr/lib/libcudnn_graph.so.9\n"
+        "7f0000003000-7f0000004000 rw-p 00000000 00:00 0\n"
+        "7f0000004000-7f0000005000 rw-p 00000000 00:00 0 [heap]\n"
+    )
+    assert find_loaded(77, tmp_path) == {Path("/opt/a b/libcublas.so.13.1.0.3")}
+    assert find_loaded(78, tmp_path) == frozenset()
+
+
+def test_what_is_loaded_stands_for_its_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = put(tmp_path / "lib", "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9")
+    old = tmp_path / "old/libcublas.so.12.9"
+    loaded = {5: {old}, 6: {old, place / "libcublasLt.so.13"}}
+    monkeypatch.setattr(mathematics, "list_descendants", lambda _: iter((5, 6, 7)))
+    monkeypatch.setattr(mathematics, "find_loaded", lambda pid: frozenset(loaded.get(pid, ())))
+    found = list_used({"VGPUMGR_MATH": str(place)}, 4)
+    assert [(one.name, one.path, one.sessions) for one in found] == [
+        ("libcublasLt.so", place / "libcublasLt.so.13", 1),
+        ("libcublas.so", old, 2),
+        ("libcudnn.so", place / "libcudnn.so.9", 0),
     ]

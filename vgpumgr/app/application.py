@@ -175,7 +175,7 @@ class Application:
     def _describe_shares(
         self, inventory: Inventory, documents: Sequence[GpuDocument]
     ) -> list[GpuDocument]:
-        """With the shares of each GPU; the host is looked at once for all of them."""
+        """With the shares of each GPU; the host is observed once for all of them."""
         from vgpumgr.app.documents.shares import describe_shares, make_snapshot
         from vgpumgr.planning.snapshot import Snapshot
 

@@ -368,6 +368,16 @@ def render_sandbox(sandboxes: Sequence[dict[str, Any]], channel_id: str) -> Iter
             yield f"    {fact['name']} does not: {fact['detail']}"
 
 
+def render_libraries(libraries: Sequence[dict[str, Any]], channel_id: str) -> Iterator[str]:
+    """The host's libraries that a channel's sessions call."""
+    head = "libraries"
+    for one in (one for one in libraries if one["id"] == channel_id):
+        count = one["sessions"]
+        users = f"loaded by {count} session{'s' * (count != 1)}" if count else "not loaded yet"
+        yield f"  {head:<13} {one['path']}, {users}"
+        head = ""
+
+
 def render_attachment(vm: dict[str, Any], attachment: dict[str, Any]) -> Iterator[str]:
     """Facts of an attachment of a VM."""
     place = attachment["placement"]

@@ -37,6 +37,7 @@ from vgpumgr.cli.text import (
     describe_worker,
     note_hidden,
     render_channel,
+    render_libraries,
     render_limits,
     render_outcome,
     render_sandbox,
@@ -120,6 +121,8 @@ def show_channel(
         lines += render_channel(channel)
         lines += render_limits(channel)
         lines += render_sandbox(document["sandboxes"], channel["id"])
+        # an older daemon has none
+        lines += render_libraries(document.get("libraries", []), channel["id"])
     print_single(context, document, lines, lambda: document["channel"]["vm"])
 
 

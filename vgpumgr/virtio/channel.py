@@ -200,6 +200,17 @@ class ChannelStatus:
         return next((use.used for use in self.limits if use.key.name == "device-memory"), None)
 
 
+@dataclass(frozen=True, slots=True)
+class HostLibrary:
+    """A library of the host that sessions load for their guests' calls: its name without a major, the file behind the
+    links, whose name has the version, and how many sessions have it loaded now.
+    """
+
+    name: str
+    path: Path
+    sessions: int = 0
+
+
 class Channels(Protocol):
     """The channels of one machine. Methods may raise ChannelStartError and OSError's kin as
     VgpumgrErrors.
@@ -243,6 +254,9 @@ class Channels(Protocol):
 
     def audit(self, channel_id: str) -> tuple[Fact, ...]:
         """What holds the worker's processes, as the kernel shows it now; nothing without a worker."""
+
+    def list_libraries(self, channel_id: str) -> tuple[HostLibrary, ...]:
+        """NVIDIA's libraries that its sessions have loaded or would load; nothing without a worker."""
 
     def list_ids(self) -> tuple[str, ...]:
         """Ids of all channels that left anything here, running or not."""

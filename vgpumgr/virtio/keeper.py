@@ -43,9 +43,10 @@ from vgpumgr.virtio.channel import (
     ChannelPaths,
     ChannelSpec,
     ChannelStatus,
+    HostLibrary,
 )
 from vgpumgr.virtio.channel_status import describe, describe_hanging, refuse_memory
-from vgpumgr.virtio.mathematics import list_worker_options
+from vgpumgr.virtio.mathematics import list_used, list_worker_options
 from vgpumgr.virtio.sandbox import (
     audit_cgroups,
     find_obstacle,
@@ -491,6 +492,13 @@ class KeeperChannels:
         worker = audit_tree(status.worker_pid, status.keeper_pid, writable=tuple(written))
         held = audit_cgroups(self._keeper(channel_id).directory, status.worker_pid)
         return (*worker, *held, *audit_keeper(status.keeper_pid))
+
+    def list_libraries(self, channel_id: str) -> tuple[HostLibrary, ...]:
+        """See ``channel.Channels``."""
+        status = self.read_status(channel_id)
+        if status is None or status.worker_pid is None:
+            return ()
+        return list_used({**os.environ, **self._machine.variables}, status.worker_pid)
 
     def list_ids(self) -> tuple[str, ...]:
         """Ids of all channels that left a directory here."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from vgpumgr.host.process import list_descendants
+from vgpumgr.virtio.channel import HostLibrary
 from vgpumgr.virtio.sandbox import list_library_places
 
 #: directories with ``:`` between them, instead of those below
@@ -16,14 +18,6 @@ VARIABLE = "VGPUMGR_MATH"
 _DIRECTORIES = ("/usr/local/cuda/lib64", "/usr/local/cuda-13/lib64", "/usr/local/cuda-12/lib64")
 #: with their majors, newest first, as the worker tries them
 LIBRARIES = {"libcublas.so": (13, 12), "libcublasLt.so": (13, 12), "libcudnn.so": (9,)}
-
-
-@dataclass(frozen=True, slots=True)
-class MathLibrary:
-    """A library that sessions will load; ``path`` is the file behind the links, whose name has the version."""
-
-    name: str
-    path: Path
 
 
 def find_directories(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -40,17 +34,44 @@ def find_directories(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def find_libraries(environ: Mapping[str, str]) -> tuple[MathLibrary, ...]:
+def find_libraries(environ: Mapping[str, str]) -> tuple[HostLibrary, ...]:
     """What a session would load of each library, as the worker does it (native/worker/libraries.c): a newer one before
     an older one, then by directory, the loader's last. Those that the host lacks are not there.
     """
     places = [*find_directories(environ), *list_library_places(environ)]
-    found: dict[str, MathLibrary] = {}
+    found: dict[str, HostLibrary] = {}
     for name, majors in LIBRARIES.items():
         paths = (Path(place) / f"{name}.{major}" for major, place in product(majors, places))
         if path := next(filter(Path.exists, paths), None):
-            found[name] = MathLibrary(name, path.resolve())
+            found[name] = HostLibrary(name, path.resolve())
     return tuple(found[name] for name in LIBRARIES if name in found)
+
+
+def find_loaded(pid: int, proc: Path = Path("/proc")) -> frozenset[Path]:
+    """Which of them a process has loaded, by the kernel's word."""
+    try:
+        lines = (proc / str(pid) / "maps").read_text(errors="replace").splitlines()
+    except OSError:  # it has ended
+        return frozenset()
+    paths = {Path(words[5]) for line in lines if len(words := line.split(maxsplit=5)) == 6}
+    return frozenset(
+        path for path in paths if path.name.startswith(tuple(f"{n}." for n in LIBRARIES))
+    )
+
+
+def list_used(environ: Mapping[str, str], worker_pid: int) -> tuple[HostLibrary, ...]:
+    """What a worker's sessions have loaded, and what they would load of the rest."""
+    sessions = Counter(path for pid in list_descendants(worker_pid) for path in find_loaded(pid))
+    would = [one for one in find_libraries(environ) if one.path not in sessions]
+    loaded = [
+        HostLibrary(name, path, count)
+        for path, count in sorted(sessions.items())
+        for name in LIBRARIES
+        if path.name.startswith(f"{name}.")
+    ]
+    # one that is loaded stands for its kind: sessions began before another was installed
+    names = {one.name for one in loaded}
+    return (*loaded, *(one for one in would if one.name not in names))
 
 
 def list_worker_options(environ: Mapping[str, str]) -> tuple[str, ...]:

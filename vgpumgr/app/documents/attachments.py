@@ -287,6 +287,9 @@ class ChannelShowDocument(Document):
     sandboxes: list[SandboxDocument] = Field(
         default_factory=list, description="of the channels' workers, in the same order"
     )
+    libraries: list[HostLibraryDocument] = Field(
+        default_factory=list, description="for the guests' cuBLAS and cuDNN; none without a worker"
+    )
 
 
 class RestartPlanDocument(VgpuPlanDocument):
@@ -321,6 +324,15 @@ class SandboxDocument(Document):
     facts: list[FactDocument] = Field(
         description="none where no worker runs or this user may not look"
     )
+
+
+class HostLibraryDocument(Document):
+    """A library of NVIDIA's on the host, which a channel's sessions call for their guest."""
+
+    id: str = Field(description="of the channel")
+    name: str = Field(description="libcublas.so, libcublasLt.so or libcudnn.so")
+    path: str = Field(description="the file behind the links, whose name has the version")
+    sessions: int = Field(description="how many have it loaded; 0: it is loaded by the first call")
 
 
 class GuestPackageDocument(Document):

@@ -17,6 +17,7 @@ from vgpumgr.app.documents.attachments import (
     ChannelListDocument,
     ChannelShowDocument,
     DetachDocument,
+    HostLibraryDocument,
     Seen,
     VmDocument,
     VmListDocument,
@@ -72,7 +73,7 @@ from vgpumgr.model.request import AttachRequest
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.channel import check_confinable
 from vgpumgr.steps.domain import AttachDevices
-from vgpumgr.virtio.channel import ChannelStatus
+from vgpumgr.virtio.channel import ChannelStatus, HostLibrary
 
 #: how often to plan anew when another program changes the domain or the GPU at the same time
 _ATTEMPTS = 2
@@ -354,7 +355,22 @@ class AttachmentService:
         if not channels:
             raise ChannelNotFoundError(f'no channel of "{selector}"', hint="vgpumgr virtio list")
         sandboxes = [describe_sandbox(c.id, self._audit(c)) for c in channels]
-        return ChannelShowDocument(channel=channels[0], channels=channels, sandboxes=sandboxes)
+        libraries = [
+            HostLibraryDocument(id=c.id, name=one.name, path=str(one.path), sessions=one.sessions)
+            for c in channels
+            for one in self._list_libraries(c)
+        ]
+        return ChannelShowDocument(
+            channel=channels[0], channels=channels, sandboxes=sandboxes, libraries=libraries
+        )
+
+    def _list_libraries(self, channel: ChannelDocument) -> Sequence[HostLibrary]:
+        """Those of the host; the answer does not fail where its processes cannot be read."""
+        if channel.hidden or channel.worker_pid is None:
+            return ()
+        with contextlib.suppress(VgpumgrError):
+            return self._parts.channels.list_libraries(channel.id)
+        return ()
 
     def _audit(self, channel: ChannelDocument) -> Sequence[Fact]:
         """What holds its worker; the answer does not fail where that cannot be read."""

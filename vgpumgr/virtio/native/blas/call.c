@@ -20,7 +20,7 @@ int blas_send(struct blas_handle *h, struct math_request *request, uint64_t kind
 static int send_state(struct blas_handle *h, unsigned int place, const uint64_t *words)
 {
 	const struct blas_function *f = &blas_functions[place];
-	struct math_request request = { .stream = h->wanted.stream, .function = f->id, .mode = h->anew ? MATH_ANEW : 0,
+	struct math_request request = { .stream = h->wanted.stream, .function = f->id, .name = f->name, .mode = h->anew ? MATH_ANEW : 0,
 					.wait = MATH_TRY, .arguments = words, .length = f->count * sizeof(*words) };
 	int status;
 
@@ -166,7 +166,7 @@ static int call(struct blas_handle *h, const struct blas_function *f, const uint
 {
 	uint8_t values[VALUES_MAX];
 	struct frame frame;
-	struct math_request request = { .stream = h->wanted.stream, .function = f->id, .arguments = frame.bytes,
+	struct math_request request = { .stream = h->wanted.stream, .function = f->id, .name = f->name, .arguments = frame.bytes,
 					.values = values, .room = sizeof(values) };
 	int status = send_all_state(h);
 

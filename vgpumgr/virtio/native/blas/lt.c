@@ -121,10 +121,23 @@ static bool put_scalars(struct words *w, const void *alpha, const void *beta, ui
 	return true;
 }
 
+static const char *name_of(uint64_t function)
+{
+	static const char *const names[LT_FUNCTIONS] = {
+		[LT_MATMUL] = "cublasLtMatmul", [LT_HEURISTIC] = "cublasLtMatmulAlgoGetHeuristic",
+		[LT_ALGO_INIT] = "cublasLtMatmulAlgoInit", [LT_ALGO_CHECK] = "cublasLtMatmulAlgoCheck",
+		[LT_ALGO_IDS] = "cublasLtMatmulAlgoGetIds", [LT_ALGO_CAP] = "cublasLtMatmulAlgoCapGetAttribute",
+		[LT_ALGO_CONFIG] = "cublasLtMatmulAlgoConfigGetAttribute",
+		[LT_ALGO_SET] = "cublasLtMatmulAlgoConfigSetAttribute", [LT_TRANSFORM] = "cublasLtMatrixTransform",
+	};
+
+	return names[function];
+}
+
 static int send(struct blas_handle *h, uint64_t function, const struct words *w, void *stream)
 {
-	struct math_request request = { .stream = stream, .function = function, .wait = MATH_POST, .arguments = w->at,
-					.length = w->count * sizeof(w->at[0]) };
+	struct math_request request = { .stream = stream, .function = function, .name = name_of(function), .wait = MATH_POST,
+					.arguments = w->at, .length = w->count * sizeof(w->at[0]) };
 	int status;
 
 	if (w->full)
@@ -182,8 +195,8 @@ static void keep(uint64_t hash, uint64_t check, const uint8_t *bytes, size_t len
 
 static int ask(struct blas_handle *h, uint64_t function, const struct words *w, uint8_t *reply, size_t *length)
 {
-	struct math_request request = { .handle = h->id, .function = function, .wait = MATH_ASK, .arguments = w->at,
-					.length = w->count * sizeof(w->at[0]), .values = reply, .room = REPLY_BYTES };
+	struct math_request request = { .handle = h->id, .function = function, .name = name_of(function), .wait = MATH_ASK,
+					.arguments = w->at, .length = w->count * sizeof(w->at[0]), .values = reply, .room = REPLY_BYTES };
 	/* two hashes: a wrong answer for another question is out of the question */
 	uint64_t hash = hash_all(w, math_hash(h->id, function)), check = hash_all(w, math_hash(hash, ~function));
 	int result;

@@ -30,6 +30,7 @@ struct math_request {
 	void *values;             /* what it gives back */
 	size_t room, filled;
 	int status;               /* cublasStatus_t, cudnnStatus_t; 0 of a posted call */
+	const char *name;         /* what the program has called, for VGPUMGR_TRACE; NULL: it is not known */
 };
 
 /* A CUresult: 801 where the host has no such library, or the worker knows nothing of them. */

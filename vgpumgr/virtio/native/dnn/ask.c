@@ -17,6 +17,7 @@ static int prepare(struct question *q, struct dnn_node *node, uint64_t function,
 	static atomic_flag told = ATOMIC_FLAG_INIT;
 	uint64_t handle = dnn_any_id(node->context);
 	size_t length = count * sizeof(*words), tree;
+	bool is_finalize = function == DNN_CHECK || function == DNN_PLAN;
 
 	if (!handle)
 		return DNN_NOT_INITIALIZED;
@@ -26,6 +27,7 @@ static int prepare(struct question *q, struct dnn_node *node, uint64_t function,
 	if (!tree)
 		return dnn_unsupported("an operation graph of cuDNN with so many descriptors", &told);
 	*request = (struct math_request){ .handle = handle, .function = function, .wait = MATH_ASK, .arguments = q->request,
+					  .name = is_finalize ? "cudnnBackendFinalize" : "cudnnBackendGetAttribute",
 					  .length = length + tree, .values = q->reply, .room = sizeof(q->reply) };
 	return DNN_OK;
 }

@@ -222,7 +222,7 @@ static int call(struct dnn_handle *h, const struct dnn_function *f, const uint64
 {
 	struct frame frame = { .kind = f->id };
 	uint64_t values[4 + DNN_PERFS * DNN_PERF_BYTES / sizeof(uint64_t)], second;
-	struct math_request request = { .stream = h->stream, .function = f->id, .arguments = frame.at, .wait = MATH_POST,
+	struct math_request request = { .stream = h->stream, .function = f->id, .name = f->name, .arguments = frame.at, .wait = MATH_POST,
 					.values = values, .room = sizeof(values) };
 	int status = DNN_OK;
 

@@ -88,7 +88,8 @@ static int execute(struct dnn_handle *h, struct dnn_node *node, const struct dnn
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
 	struct words w = { .count = 0 };
-	struct math_request request = { .stream = h->stream, .function = DNN_EXECUTE, .arguments = w.at, .wait = MATH_POST };
+	struct math_request request = { .stream = h->stream, .function = DNN_EXECUTE, .name = "cudnnBackendExecute",
+					.arguments = w.at, .wait = MATH_POST };
 	struct dnn_plan plan = { .id = 0 };
 	int status = dnn_open_plan(node); /* its maker may have gone, and it with that */
 

@@ -133,7 +133,8 @@ int cudnnSetDropoutDescriptor(void *opaque, void *handle, float probability, voi
 	struct dnn_handle *h = dnn_handle(handle);
 	int status = h ? set_dropout(o, probability, states, bytes, seed) : DNN_BAD_PARAM;
 	uint64_t words[5];
-	struct math_request request = { .function = DNN_SET_DROPOUT, .arguments = words, .length = sizeof(words), .wait = MATH_POST };
+	struct math_request request = { .function = DNN_SET_DROPOUT, .name = "cudnnSetDropoutDescriptor", .wait = MATH_POST,
+					.arguments = words, .length = sizeof(words) };
 
 	if (status != DNN_OK || !states)
 		return status;

@@ -5,6 +5,7 @@
 
 #include "captures.h"
 #include "managed.h"
+#include "trace.h"
 
 SHIM_API math_open_fn vgpumgr_math_open;
 SHIM_API math_create_fn vgpumgr_math_create;
@@ -130,6 +131,17 @@ static CUresult post(struct math_request *request, uint64_t context, uint64_t st
 	return vg_send_math_call(&in);
 }
 
+static CUresult send(struct math_request *request, uint64_t context, uint64_t stream)
+{
+	CUresult r;
+
+	shim_trace_of(request->name);
+	r = (CUresult (*const[])(struct math_request *, uint64_t, uint64_t)){
+		[MATH_POST] = post, [MATH_TRY] = try, [MATH_ASK] = ask }[request->wait](request, context, stream);
+	shim_trace_of(NULL);
+	return r;
+}
+
 int vgpumgr_math_call(struct math_request *request)
 {
 	struct shim_object *o = shim_object_get(SHIM_MATH, request->handle);
@@ -150,8 +162,7 @@ int vgpumgr_math_call(struct math_request *request)
 		r = shim_managed_launch();
 	if (r != CUDA_SUCCESS)
 		return (int)r;
-	return (int)((CUresult (*const[])(struct math_request *, uint64_t, uint64_t)){
-		[MATH_POST] = post, [MATH_TRY] = try, [MATH_ASK] = ask }[request->wait](request, own, stream));
+	return (int)send(request, own, stream);
 }
 
 int vgpumgr_math_make(struct math_request *request, uint64_t *made)
@@ -172,7 +183,9 @@ int vgpumgr_math_make(struct math_request *request, uint64_t *made)
 	new = shim_object_new(SHIM_MATH, in.context, &in.created);
 	if (!new)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	shim_trace_of(request->name);
 	r = vg_send_math_make(&in, &out);
+	shim_trace_of(NULL);
 	if (r != CUDA_SUCCESS || out.status) {
 		request->status = r == CUDA_SUCCESS ? out.status : 0;
 		shim_object_recycle(SHIM_MATH, in.created);

@@ -23,6 +23,13 @@ __attribute__((constructor)) static void read_variable(void)
 		dprintf(STDERR_FILENO, "vgpumgr: VGPUMGR_TRACE is \"%.40s\": it can be waits\n", wanted);
 }
 
+static _Thread_local const char *part_of;
+
+void shim_trace_of(const char *name)
+{
+	part_of = name;
+}
+
 uint64_t shim_trace_now(void)
 {
 	struct timespec now;
@@ -37,7 +44,7 @@ void shim_trace_wait(uint32_t op, uint64_t since)
 	uint64_t ns = shim_trace_now() - since, number = ++count;
 	int saved = errno;
 
-	dprintf(STDERR_FILENO, "vgpumgr: wait %llu: %s, %llu.%03llu ms\n", (unsigned long long)number, vg_sent_name(op),
-		(unsigned long long)(ns / 1000000), (unsigned long long)(ns / 1000 % 1000));
+	dprintf(STDERR_FILENO, "vgpumgr: wait %llu: %s%s%s, %llu.%03llu ms\n", (unsigned long long)number, vg_sent_name(op),
+		part_of ? " of " : "", part_of ? part_of : "", (unsigned long long)(ns / 1000000), (unsigned long long)(ns / 1000 % 1000));
 	errno = saved;
 }
