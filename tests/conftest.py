@@ -58,6 +58,11 @@ def has_driver() -> bool:
     return "/libcuda.so" in Path("/proc/self/maps").read_text()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # where pytest-xdist does not run, its marks are there all the same
+    config.addinivalue_line("markers", "xdist_group(name): pytest-xdist's")
+
+
 # after those of the directories, which name groups of their own; before pytest-xdist, which writes them into the ids
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -271,7 +271,7 @@ static int capture(struct guest *g)
 		VG_OP_capture_host,    VG_OP_capture_copy,     VG_OP_capture_copy,
 		VG_OP_copy_device,     VG_OP_copy_device,      VG_OP_cuMemsetD8Async, VG_OP_launch,       VG_OP_copy_device_2d,
 		VG_OP_copy_to_device,  VG_OP_capture_status,   VG_OP_graph_launch,    VG_OP_host_gate,    VG_OP_cuStreamQuery,
-		VG_OP_cuMemsetD32Async, VG_OP_cuEventRecordWithFlags,
+		VG_OP_cuMemsetD32Async, VG_OP_cuEventRecordWithFlags, VG_OP_capture_list,
 	};
 	int error;
 
@@ -279,7 +279,10 @@ static int capture(struct guest *g)
 	g->usual[WK_CONTEXT] = g->newest.context;
 	error = step(g, find(VG_OP_capture_begin));
 	for (uint64_t i = guest_roll(g) % 12; i && !error; i--)
-		error = step(g, find(ids[guest_roll(g) % (sizeof(ids) / sizeof(ids[0]) - 6 * guest_once_in(g, 2))]));
+		error = step(g, find(ids[guest_roll(g) % (sizeof(ids) / sizeof(ids[0]) - 7 * guest_once_in(g, 2))]));
+	/* what it depends on is asked for more than once: answers go on from each other */
+	for (uint64_t i = guest_once_in(g, 2) ? guest_roll(g) % 6 : 0; i && !error; i--)
+		error = step(g, find(VG_OP_capture_list));
 	if (!error)
 		error = step(g, find(VG_OP_capture_end));
 	g->usual[WK_STREAM] = g->usual[WK_CONTEXT] = 0;

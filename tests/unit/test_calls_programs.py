@@ -247,6 +247,67 @@ ok(cu.cuStreamBeginCapture_v2(s, 0)); ok(cu.cuStreamDestroy_v2(s))     # its han
     assert rig.status().violations.count == 0
 
 
+def test_what_a_stream_under_capture_depends_on(rig: Rig) -> None:
+    """As PyTorch asks before each allocation in a graph. The nodes have the same handles when the capture has ended."""
+    program = """
+ctx = context(); e, g, p = c_void_p(), c_void_p(), memory(64); u64 = ctypes.c_uint64
+def stream():
+    made = c_void_p(); ok(cu.cuStreamCreate(byref(made), 1)); return made
+def ask(stream):
+    status, nodes, edges, count = c_int(), c_void_p(), c_void_p(), c_size_t(99)
+    ok(cu.cuStreamGetCaptureInfo_v3(
+        stream, byref(status), None, None, byref(nodes), byref(edges), byref(count)))
+    assert status.value == 1
+    kinds = (ctypes.c_uint8 * (8 * count.value)).from_address(edges.value) if count.value else ()
+    assert not any(kinds)
+    return nodes.value, count.value
+def read(at):
+    return list((u64 * at[1]).from_address(at[0])) if at[1] else []
+def behind(node, room=64):
+    count = c_size_t(room); found = (u64 * room)()
+    ok(cu.cuGraphNodeGetDependencies(c_void_p(node), found, byref(count)))
+    only = c_size_t(); ok(cu.cuGraphNodeGetDependencies(c_void_p(node), None, byref(only)))
+    assert only.value >= count.value
+    return list(found[:count.value])
+def work(stream):
+    ok(cu.cuMemsetD8Async(p, 7, c_size_t(4), stream))
+    (node,) = read(ask(stream))
+    return node
+def wait(stream, other):
+    ok(cu.cuEventRecord(e, other)); ok(cu.cuStreamWaitEvent(stream, e, 0))
+ok(cu.cuEventCreate(byref(e), 0)); s, t = stream(), stream()
+for turn in range(2):
+    ok(cu.cuStreamBeginCapture_v2(s, 0)); assert ask(s)[1] == 0
+    first, second = work(s), work(s); assert behind(second) == [first] and behind(first) == []
+    wait(t, s); assert read(ask(t)) == [second]
+    left, right = work(s), work(t); assert behind(left) == behind(right) == [second]
+    wait(s, t); there = ask(s); assert sorted(read(there)) == sorted([left, right])
+    ask(t); assert sorted(read(there)) == sorted([left, right]), "another stream's list is another"
+    others = [stream() for _ in range(30)]
+    for other in others: wait(other, s)
+    tips = [work(other) for other in others]
+    for other in others: wait(s, other)
+    all = read(ask(s)); assert set(tips) <= set(all) and len(set(all)) == len(all)
+    last = work(s); assert sorted(behind(last)) == sorted(all)
+    assert len(behind(last, room=7)) == 7
+    assert cu.cuGraphNodeGetDependencies(c_void_p(last + 500), None, byref(c_size_t())) == 1
+    ok(cu.cuStreamEndCapture(s, byref(g)))
+    count = c_size_t(64); nodes = (u64 * 64)(); ok(cu.cuGraphGetNodes(g, nodes, byref(count)))
+    assert {first, second, left, right, last, *tips} == set(nodes[:count.value])
+    kind = c_int(); ok(cu.cuGraphNodeGetType(c_void_p(left), byref(kind))); assert kind.value == 2
+    assert behind(second) == [first] and sorted(behind(last)) == sorted(all)
+    f = c_void_p(); ok(cu.cuGraphInstantiateWithFlags(byref(f), g, u64(0))); ok(cu.cuGraphLaunch(f, s))
+    ok(cu.cuGraphDestroy(g)); assert cu.cuGraphNodeGetDependencies(c_void_p(last), None, byref(c_size_t())) == 1
+ok(cu.cuStreamBeginCapture_v2(s, 0)); node = work(s); assert cu.cuStreamQuery(s) == 900
+status = c_int(); count = c_size_t(5)
+ok(cu.cuStreamGetCaptureInfo_v2(s, byref(status), None, None, None, byref(count))); assert status.value == 2
+assert cu.cuGraphNodeGetDependencies(c_void_p(node), None, byref(c_size_t())) != 0
+assert cu.cuStreamEndCapture(s, byref(g)) == 901
+"""
+    assert run_python(rig, program) == ""
+    assert rig.status().violations.count == 0
+
+
 HOSTS = """
 import os, signal, threading, time
 FN = ctypes.CFUNCTYPE(None, c_void_p); u64 = ctypes.c_uint64; libc = ctypes.CDLL(None)

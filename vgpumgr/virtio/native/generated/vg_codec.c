@@ -2624,6 +2624,48 @@ void vg_get_capture_host_request(struct vg_decoder *d, struct vg_capture_host_re
 	v->number = vg_get_u64(d);
 }
 
+size_t vg_size_capture_list_request(const struct vg_capture_list_request *v __attribute__((unused)))
+{
+	return 40;
+}
+
+void vg_put_capture_list_request(struct vg_encoder *e, const struct vg_capture_list_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->stream);
+	vg_put_u64(e, v->what);
+	vg_put_u64(e, v->node);
+	vg_put_u64(e, v->first);
+}
+
+void vg_get_capture_list_request(struct vg_decoder *d, struct vg_capture_list_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+	v->what = vg_get_u32(d);
+	v->node = vg_get_u32(d);
+	v->first = vg_get_u32(d);
+}
+
+size_t vg_size_capture_list_reply(const struct vg_capture_list_reply *v)
+{
+	return 16 + vg_blob_size(v->numbers_length);
+}
+
+void vg_put_capture_list_reply(struct vg_encoder *e, const struct vg_capture_list_reply *v)
+{
+	vg_put_u64(e, v->capture);
+	vg_put_u64(e, v->total);
+	vg_put_bytes(e, v->numbers, v->numbers_length, 7680);
+}
+
+void vg_get_capture_list_reply(struct vg_decoder *d, struct vg_capture_list_reply *v)
+{
+	v->capture = vg_get_u64(d);
+	v->total = vg_get_u32(d);
+	v->numbers_length = vg_get_array(d, v->numbers, 7680);
+}
+
 size_t vg_size_capture_copy_request(const struct vg_capture_copy_request *v __attribute__((unused)))
 {
 	return 80;

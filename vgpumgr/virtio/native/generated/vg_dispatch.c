@@ -2168,6 +2168,36 @@ static int handle_capture_host(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, NULL, 0);
 }
 
+static int handle_capture_list(struct wk_call *c, bool check_only)
+{
+	struct vg_capture_list_request in;
+	struct vg_capture_list_reply out;
+	uint8_t data[VG_MAX_capture_list_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_capture_list_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_capture_list(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_capture_list_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_capture_list_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
 static int handle_capture_copy(struct wk_call *c, bool check_only)
 {
 	struct vg_capture_copy_request in;
@@ -3637,6 +3667,10 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_capture_copy: {
 		static const struct wk_operation it = { "capture_copy", handle_capture_copy, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_capture_list: {
+		static const struct wk_operation it = { "capture_list", handle_capture_list, WK_IN_CONTEXT };
 		return &it;
 	}
 	case VG_OP_texture_create: {

@@ -160,6 +160,7 @@ enum vg_op {
 	VG_OP_capture_check = 0x0823,
 	VG_OP_capture_host = 0x0824,
 	VG_OP_capture_copy = 0x0825,
+	VG_OP_capture_list = 0x0826,
 	VG_OP_texture_create = 0x0900,
 	VG_OP_texture_destroy = 0x0901,
 	VG_OP_surface_create = 0x0902,
@@ -1683,6 +1684,31 @@ enum { VG_MAX_capture_host_request = 24 }; /* bytes on the wire */
 size_t vg_size_capture_host_request(const struct vg_capture_host_request *v);
 void vg_put_capture_host_request(struct vg_encoder *e, const struct vg_capture_host_request *v);
 void vg_get_capture_host_request(struct vg_decoder *d, struct vg_capture_host_request *v);
+
+struct vg_capture_list_request {
+	uint64_t context;
+	uint64_t stream;
+	uint32_t what;
+	uint32_t node;
+	uint32_t first;
+};
+
+enum { VG_MAX_capture_list_request = 40 }; /* bytes on the wire */
+size_t vg_size_capture_list_request(const struct vg_capture_list_request *v);
+void vg_put_capture_list_request(struct vg_encoder *e, const struct vg_capture_list_request *v);
+void vg_get_capture_list_request(struct vg_decoder *d, struct vg_capture_list_request *v);
+
+struct vg_capture_list_reply {
+	uint64_t capture;
+	uint32_t total;
+	size_t numbers_length;
+	uint8_t numbers[7680];
+};
+
+enum { VG_MAX_capture_list_reply = 7704 }; /* bytes on the wire */
+size_t vg_size_capture_list_reply(const struct vg_capture_list_reply *v);
+void vg_put_capture_list_reply(struct vg_encoder *e, const struct vg_capture_list_reply *v);
+void vg_get_capture_list_reply(struct vg_decoder *d, struct vg_capture_list_reply *v);
 
 struct vg_capture_copy_request {
 	uint64_t context;

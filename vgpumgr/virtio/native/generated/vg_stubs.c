@@ -198,6 +198,8 @@ const char *vg_sent_name(uint32_t op)
 		return "capture_check";
 	case VG_OP_capture_host:
 		return "capture_host";
+	case VG_OP_capture_list:
+		return "capture_list";
 	case VG_OP_capture_copy:
 		return "capture_copy";
 	case VG_OP_cuCtxSynchronize:
@@ -1769,6 +1771,25 @@ CUresult vg_send_capture_host(const struct vg_capture_host_request *in)
 		return CUDA_ERROR_INVALID_VALUE;
 	r = shim_exchange(shim_channel_by(in->context), VG_OP_capture_host, asked, sizeof(asked), NULL, 0);
 	return r.result;
+}
+
+CUresult vg_send_capture_list(const struct vg_capture_list_request *in, struct vg_capture_list_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_capture_list, SHIM_SYNC, vg_size_capture_list_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_capture_list_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_capture_list_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
 }
 
 CUresult vg_send_capture_copy(const struct vg_capture_copy_request *in)

@@ -101,6 +101,7 @@ CUresult vg_send_capture_end(const struct vg_capture_end_request *in);
 CUresult vg_send_capture_status(const struct vg_capture_status_request *in, struct vg_capture_status_reply *out);
 CUresult vg_send_capture_check(const struct vg_capture_check_request *in);
 CUresult vg_send_capture_host(const struct vg_capture_host_request *in);
+CUresult vg_send_capture_list(const struct vg_capture_list_request *in, struct vg_capture_list_reply *out);
 CUresult vg_send_capture_copy(const struct vg_capture_copy_request *in);
 CUresult vg_send_cuCtxSynchronize(const struct vg_cuCtxSynchronize_request *in);
 CUresult vg_send_cuCtxSetLimit(const struct vg_cuCtxSetLimit_request *in);

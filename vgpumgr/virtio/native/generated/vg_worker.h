@@ -102,6 +102,7 @@ CUresult wk_do_capture_end(struct wk_call *c, const struct vg_capture_end_reques
 CUresult wk_do_capture_status(struct wk_call *c, const struct vg_capture_status_request *in, struct vg_capture_status_reply *out);
 CUresult wk_do_capture_check(struct wk_call *c, const struct vg_capture_check_request *in);
 CUresult wk_do_capture_host(struct wk_call *c, const struct vg_capture_host_request *in);
+CUresult wk_do_capture_list(struct wk_call *c, const struct vg_capture_list_request *in, struct vg_capture_list_reply *out);
 CUresult wk_do_capture_copy(struct wk_call *c, const struct vg_capture_copy_request *in);
 CUresult wk_do_cuCtxSetLimit(struct wk_call *c, const struct vg_cuCtxSetLimit_request *in);
 CUresult wk_do_cuMemGetInfo_v2(struct wk_call *c, const struct vg_cuMemGetInfo_v2_request *in, struct vg_cuMemGetInfo_v2_reply *out);

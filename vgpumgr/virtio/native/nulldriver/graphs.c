@@ -2,6 +2,7 @@
 /* Graphs of a driver that runs nothing: nodes are objects of their graph, and each comes after the one made before it. */
 #include "books.h"
 
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -448,17 +449,22 @@ NULL_API CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsi
 
 /*
  * Capture: what is put into such a stream is done as ever, and one node stands for it. Every other time that is a copy
- * from and to memory of the host, as if it had slipped in: the worker must not keep such a graph.
+ * from and to memory of the host, as if it had slipped in: the worker must not keep such a graph. Who asks what the stream
+ * depends on finds the graph, which is the capture's from then on, with a node more than before.
  */
 static _Atomic unsigned int captured;
+static _Atomic int begun;
+
+enum { LISTED = 8 };
 
 NULL_API CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
 	ENTER;
 	(void)mode;
 	null_check(NULL_STREAM, stream);
-	if (null_mark(stream, 1))
+	if (null_is_marked(stream))
 		return CUDA_ERROR_ILLEGAL_STATE;
+	null_mark(stream, 1 + (atomic_fetch_add(&begun, 1) & INT_MAX >> 1));
 	return CUDA_SUCCESS;
 }
 
@@ -469,7 +475,10 @@ NULL_API CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 	ENTER;
 	if (!stream || !null_mark(stream, 0))
 		return CUDA_ERROR_ILLEGAL_STATE;
-	*graph = null_object(NULL_GRAPH);
+	if (null_list(stream, (void **)graph, 1))
+		null_disown(*graph);
+	else
+		*graph = null_object(NULL_GRAPH);
 	add(&node, *graph, NULL, 0);
 	null_mark(node, atomic_fetch_add(&captured, 1) % 2);
 	return CUDA_SUCCESS;
@@ -478,19 +487,23 @@ NULL_API CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 NULL_API CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *number,
 					    CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
 {
-	int before;
+	static _Thread_local CUgraphNode listed[LISTED];
+	CUgraphNode node;
+	int capture;
 
 	null_check_stream(stream);
-	if (graph && stream) { /* what is put behind its end goes nowhere */
-		if (!null_list(stream, (void **)graph, 1))
-			*graph = null_owned(NULL_GRAPH, stream);
-		*dependencies = NULL;
-		*count = 0;
-	}
-	before = stream && null_is_marked(stream);
-	*status = before ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+	capture = stream ? null_is_marked(stream) : 0;
+	*status = capture ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
 	if (number)
-		*number = 1;
+		*number = (cuuint64_t)capture;
+	if (!graph || !capture)
+		return CUDA_SUCCESS;
+	if (!null_list(stream, (void **)graph, 1))
+		*graph = null_owned(NULL_GRAPH, stream);
+	if (null_list(*graph, NULL, 0) < LISTED)
+		add(&node, *graph, NULL, 0);
+	*count = null_list(*graph, (void **)listed, LISTED);
+	*dependencies = listed;
 	return CUDA_SUCCESS;
 }
 

@@ -131,43 +131,32 @@ SHIM_API CUresult cuStreamGetCaptureInfo_ptsz(CUstream hStream, CUstreamCaptureS
 	return ask(hStream ? hStream : CU_STREAM_PER_THREAD, status, id);
 }
 
-/* The handle that the graph will have when the capture ends. What is in it cannot be read or changed before. */
-SHIM_API CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id,
-					    CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
+/*
+ * The handle that the graph will have when the capture ends. Of what is in it, the nodes that the stream's next one depends on
+ * can be read before, and what those depend on.
+ */
+SHIM_API CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id,
+					    CUgraph *graph, const CUgraphNode **dependencies,
+					    const CUgraphEdgeData **edges, size_t *count)
 {
-	static atomic_flag told = ATOMIC_FLAG_INIT;
-	uint64_t context, stream;
+	uint64_t context, stream, made = 0;
 	cuuint64_t number = 0;
 	CUresult r = ask(hStream, status, &number);
 
 	if (r != CUDA_SUCCESS || *status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
 		return r;
-	if (dependencies || count)
-		return shim_unsupported("what a stream under capture depends on", &told);
 	if (id)
 		*id = number;
-	if (!graph)
-		return CUDA_SUCCESS;
 	r = shim_enter(&context);
 	if (r == CUDA_SUCCESS)
 		r = shim_stream(hStream, &context, &stream);
-	if (r == CUDA_SUCCESS)
-		*graph = (CUgraph)shim_capture_graph_of(stream, number);
+	if (r == CUDA_SUCCESS && (graph || dependencies || edges || count))
+		made = shim_capture_graph_of(stream, number);
+	if (r == CUDA_SUCCESS && graph)
+		*graph = (CUgraph)made;
+	if (r == CUDA_SUCCESS && (dependencies || edges || count))
+		r = shim_capture_next(context, stream, made, dependencies, edges, count);
 	return r;
-}
-
-SHIM_API CUresult cuStreamGetCaptureInfo_v2_ptsz(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id,
-						 CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
-{
-	return cuStreamGetCaptureInfo_v2(hStream ? hStream : CU_STREAM_PER_THREAD, status, id, graph, dependencies, count);
-}
-
-SHIM_API CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id,
-					    CUgraph *graph, const CUgraphNode **dependencies,
-					    const CUgraphEdgeData **edges, size_t *count)
-{
-	(void)edges;
-	return cuStreamGetCaptureInfo_v2(hStream, status, id, graph, dependencies, count);
 }
 
 SHIM_API CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id,
@@ -176,4 +165,16 @@ SHIM_API CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream hStream, CUstreamCaptu
 {
 	return cuStreamGetCaptureInfo_v3(hStream ? hStream : CU_STREAM_PER_THREAD, status, id, graph, dependencies, edges,
 					 count);
+}
+
+SHIM_API CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id,
+					    CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
+{
+	return cuStreamGetCaptureInfo_v3(hStream, status, id, graph, dependencies, NULL, count);
+}
+
+SHIM_API CUresult cuStreamGetCaptureInfo_v2_ptsz(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id,
+						 CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
+{
+	return cuStreamGetCaptureInfo_v2(hStream ? hStream : CU_STREAM_PER_THREAD, status, id, graph, dependencies, count);
 }

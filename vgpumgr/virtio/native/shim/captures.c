@@ -42,6 +42,7 @@ static void drop(uint64_t context, uint64_t stream)
 
 void shim_capture_forget(uint64_t context, uint64_t stream)
 {
+	shim_capture_next_forget(context, stream);
 	if (!atomic_load(&shim_captures))
 		return;
 	pthread_mutex_lock(&lock);
@@ -213,6 +214,22 @@ uint64_t shim_capture_graph_of(uint64_t stream, uint64_t number)
 		pthread_mutex_unlock(&lock);
 	}
 	return find_number(number);
+}
+
+bool shim_capture_of_graph(uint64_t graph, uint64_t *context, uint64_t *stream)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&lock);
+	for (struct capture *c = captures; graph && c && !found; c = c->next) {
+		found = c->graph == graph;
+		if (found) {
+			*context = c->context;
+			*stream = c->stream;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return found;
 }
 
 CUresult shim_capture_no_graph(uint64_t id)

@@ -27,6 +27,12 @@ struct shim_object *shim_capture_graph(uint64_t stream, uint64_t *id);
 void shim_capture_ended(uint64_t stream);
 /* The graph of the capture that this stream takes part in, by the number that the driver gives it; 0: unknown. */
 uint64_t shim_capture_graph_of(uint64_t stream, uint64_t number);
+/* A stream that captures into a graph that has this handle; false: none does. */
+bool shim_capture_of_graph(uint64_t graph, uint64_t *context, uint64_t *stream);
+/* What a stream's next node depends on. The lists stay until the stream is asked again, or is no more. */
+CUresult shim_capture_next(uint64_t context, uint64_t stream, uint64_t graph, const CUgraphNode **nodes,
+			   const CUgraphEdgeData **edges, size_t *count);
+void shim_capture_next_forget(uint64_t context, uint64_t stream);
 /* Why such a graph cannot be used: it is being captured, or there is none. */
 CUresult shim_capture_no_graph(uint64_t id);
 /* A stream or a context (the other is 0) is no more. */

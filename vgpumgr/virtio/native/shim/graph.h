@@ -15,6 +15,17 @@ CUgraphNode shim_node_handle(uint64_t graph, uint32_t number);
 CUresult shim_node(CUgraphNode handle, struct shim_node *node);
 CUresult shim_graph(CUgraph handle, uint64_t *id);
 CUresult shim_graph_exec(CUgraphExec handle, uint64_t *id);
+
+/* A list of nodes: of a graph, or of one that a stream captures, which has no graph yet. */
+struct shim_list {
+	uint64_t graph;
+	uint64_t context, stream; /* of the capture; 0: it is a graph's */
+	uint32_t what, node;
+	CUgraphNode *a, *b;       /* where they go; NULL: they are counted only */
+	CUgraphEdgeData *data;
+};
+/* Puts no more than `room`. How many there are is in *total. */
+CUresult shim_list_read(const struct shim_list *list, size_t room, size_t *total);
 /* Edges are added or removed in as many frames as they need. */
 CUresult shim_edges(uint64_t context, uint64_t graph, const CUgraphNode *from, const CUgraphNode *to, size_t count,
 		    bool removed);

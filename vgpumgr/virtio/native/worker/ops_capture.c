@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* By hand: the calls that begin, end and ask about captures, and what is put into one beside the driver's own work. */
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "mathematics.h"
@@ -84,11 +85,13 @@ static CUresult charge_all(struct wk_graph *graph)
 	return CUDA_SUCCESS;
 }
 
-static CUresult keep(struct wk_call *c, uint64_t handle, CUgraph driver)
+static CUresult keep(struct wk_call *c, uint64_t handle, CUgraph driver, cuuint64_t capture)
 {
 	struct wk_graph *graph = wk_graph_new(c->session->captured, &c->session->capture_holds);
 	CUresult r = graph ? wk_graph_number(graph, driver) : CUDA_ERROR_OUT_OF_MEMORY;
 
+	if (r == CUDA_SUCCESS)
+		r = wk_numbers_apply(c->session, capture, graph);
 	if (r == CUDA_SUCCESS)
 		r = charge_all(graph);
 	if (r == CUDA_SUCCESS)
@@ -105,14 +108,20 @@ CUresult wk_do_capture_end(struct wk_call *c, const struct vg_capture_end_reques
 	struct wk_object *stream WK_HELD = NULL;
 	struct wk_session *s = c->session;
 	CUstreamCaptureStatus status;
-	cuuint64_t number = 0;
+	cuuint64_t number = 0, capture = 0;
 	CUgraph driver = NULL;
 	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
 
+	pthread_mutex_lock(&wk_numbers_lock);
+	if (r == CUDA_SUCCESS && s->numberings)
+		wk_capture_ask(stream, &status, &capture);
 	if (r == CUDA_SUCCESS)
 		r = wk_driver.cuStreamEndCapture(wk_raw(stream), &driver);
 	if (r == CUDA_SUCCESS)
-		r = keep(c, in->created, driver);
+		r = keep(c, in->created, driver, capture);
+	if (capture)
+		wk_numbers_drop(s, capture);
+	pthread_mutex_unlock(&wk_numbers_lock);
 	if (stream && stream->capturing && wk_capture_ask(stream, &status, &number) == CUDA_SUCCESS &&
 	    status == CU_STREAM_CAPTURE_STATUS_NONE) {
 		stream->capturing = NULL;
@@ -122,23 +131,16 @@ CUresult wk_do_capture_end(struct wk_call *c, const struct vg_capture_end_reques
 	return r;
 }
 
-/* What is to be captured: a stream that captures, and in `in` what its next node waits for. */
-struct tip {
-	CUgraph graph;
-	const CUgraphNode *nodes;
-	size_t count;
-};
-
-static CUresult find_tip(struct wk_call *c, uint64_t handle, struct wk_object **stream, struct tip *tip)
+CUresult wk_capture_tip(struct wk_call *c, uint64_t handle, struct wk_object **stream, struct wk_tip *tip)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	cuuint64_t number;
 	CUresult r = wk_hold(c, WK_STREAM, handle, stream);
 
 	if (r == CUDA_SUCCESS && !*stream)
 		r = CUDA_ERROR_ILLEGAL_STATE;
 	if (r == CUDA_SUCCESS)
-		r = wk_driver.cuStreamGetCaptureInfo_v2(wk_raw(*stream), &status, &number, &tip->graph, &tip->nodes, &tip->count);
+		r = wk_driver.cuStreamGetCaptureInfo_v2(wk_raw(*stream), &status, &tip->capture, &tip->graph, &tip->nodes,
+							&tip->count);
 	if (r != CUDA_SUCCESS)
 		return r;
 	return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? CUDA_SUCCESS :
@@ -149,8 +151,8 @@ static CUresult find_tip(struct wk_call *c, uint64_t handle, struct wk_object **
 CUresult wk_do_capture_host(struct wk_call *c, const struct vg_capture_host_request *in)
 {
 	struct wk_object *stream WK_HELD = NULL, *host;
-	struct tip tip;
-	CUresult r = find_tip(c, in->stream, &stream, &tip);
+	struct wk_tip tip;
+	CUresult r = wk_capture_tip(c, in->stream, &stream, &tip);
 
 	if (r == CUDA_SUCCESS)
 		r = wk_capture_note(c, NULL, 1);
@@ -164,10 +166,10 @@ CUresult wk_do_capture_copy(struct wk_call *c, const struct vg_capture_copy_requ
 	struct wk_box box = { in->number, in->address, in->pitch, in->slice, in->width, in->rows, in->slices, 0,
 			      in->to_host };
 	struct wk_object *stream WK_HELD = NULL, *host;
-	struct tip tip;
+	struct wk_tip tip;
 	CUgraphNode node;
 	CUgraph pair;
-	CUresult r = find_tip(c, in->stream, &stream, &tip);
+	CUresult r = wk_capture_tip(c, in->stream, &stream, &tip);
 
 	if (r == CUDA_SUCCESS)
 		r = wk_check_box(c, &box);

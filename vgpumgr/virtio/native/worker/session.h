@@ -59,6 +59,7 @@ struct wk_session {
 	_Atomic uint32_t captures;     /* begun and not ended */
 	uint64_t captured;             /* nodes that they may have made, charged */
 	struct wk_holds capture_holds;
+	struct wk_numbering *numberings; /* capture_numbers.c */
 	/* calls that wait: helpers.c */
 	pthread_cond_t work, idle;
 	struct wk_job *first, **last;

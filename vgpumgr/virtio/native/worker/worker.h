@@ -346,6 +346,21 @@ CUresult wk_capture_asks(struct wk_call *c, const struct wk_object *stream, bool
 /* The same of a graph that is launched into one of those streams, maybe. */
 CUresult wk_capture_note_all(struct wk_call *c, const struct wk_graph *used);
 void wk_capture_forget(struct wk_session *session);
+/* A stream that captures, and what its next node depends on: the driver's own list, until the next call on the stream. */
+struct wk_tip {
+	cuuint64_t capture;
+	CUgraph graph;
+	const CUgraphNode *nodes;
+	size_t count;
+};
+CUresult wk_capture_tip(struct wk_call *c, uint64_t handle, struct wk_object **stream, struct wk_tip *tip);
+/* ---- capture_numbers.c: numbers of nodes that a guest has asked for before their capture ended; the graph keeps them. */
+/* One capture's, or all that the session has (0). */
+void wk_numbers_drop(struct wk_session *session, cuuint64_t capture);
+/* Gives the nodes of a graph that was captured the numbers that they were told by. */
+CUresult wk_numbers_apply(struct wk_session *session, cuuint64_t capture, struct wk_graph *graph);
+/* Held while nodes of a capture are listed, and while one ends. */
+extern pthread_mutex_t wk_numbers_lock;
 
 /* ---- image.c, gate.c */
 bool wk_image_is_whole(const void *image, size_t length);
