@@ -22,7 +22,8 @@ GRAPH_PROGRAMS = {
         "cuGraphAddNode_v2", "cuGraphNodeSetParams", "cuGraphExecNodeSetParams",
     ],
     "cuStreamEndCapture": [
-        "cuStreamBeginCapture_v2", "cuStreamGetCaptureInfo", "cuGraphLaunch", "cuMemcpy2DAsync_v2", "cuLaunchHostFunc",
+        "cuStreamGetCaptureInfo", "cuStreamGetCaptureInfo_v3", "cuGraphNodeGetDependencies",
+        "cuStreamBeginCapture_v2", "cuGraphLaunch", "cuMemcpy2DAsync_v2", "cuLaunchHostFunc",
     ],
 }  # fmt: skip
 
@@ -238,6 +239,19 @@ def build_graph(cu: ctypes.CDLL, seed: int) -> list[Any]:
     return p.end()
 
 
+def _ask_dependencies(p: Program, stream: c_void_p) -> None:
+    """How many nodes the stream's next one depends on, and how many each of these does."""
+    status, nodes, count = c_uint(), c_void_p(), c_size_t()
+    words = (byref(status), None, None, byref(nodes), None, byref(count))
+    if p("cuStreamGetCaptureInfo_v3", stream, *words) or status.value != 1:
+        return
+    found = []
+    for node in (c_void_p * count.value).from_address(nodes.value or 0) if count.value else ():
+        p("cuGraphNodeGetDependencies", c_void_p(node), None, byref(count))
+        found.append(count.value)
+    p.answers.append(sorted(found))
+
+
 def _capture_something(p: Program) -> None:
     stream, event = p.chance.choice(p.streams), p.chance.choice(p.events)
     kind = p.chance.randrange(26)
@@ -269,6 +283,7 @@ def _capture_something(p: Program) -> None:
         status = c_uint()
         p("cuStreamIsCapturing", stream, byref(status))
         p.answers.append(status.value)
+        _ask_dependencies(p, stream)
     elif p.chance.random() < 0.3:
         wrong: list[tuple[Any, ...]] = [
             ("cuStreamSynchronize", stream), ("cuEventSynchronize", event), ("cuStreamBeginCapture_v2", stream, 2),

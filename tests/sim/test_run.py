@@ -124,7 +124,7 @@ def test_the_command_has_the_callers_surroundings(host: Host, tmp_path: Path) ->
     host.env |= {"OF_THE_CALLER": "there", "CUDA_VISIBLE_DEVICES": "7", "LD_LIBRARY_PATH": "/own"}
     text = 'read -r line; echo "$line $PWD $OF_THE_CALLER ${CUDA_VISIBLE_DEVICES-none} $LD_LIBRARY_PATH"'
     try:
-        done = host.call(*RUN, "--", "sh", "-c", text, cwd=tmp_path, input="read\n")
+        done = host.call(*RUN, "--", "sh", "-c", text, cwd=tmp_path, given="read\n")
     finally:
         for name in ("OF_THE_CALLER", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"):
             del host.env[name]

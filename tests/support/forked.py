@@ -34,6 +34,8 @@ LEFT_OUT = (
     "vgpumgr.cli.remote", "vgpumgr.cli.top", "vgpumgr.server", "vgpumgr.sim", "vgpumgr.tui",
     "vgpumgr.virtio.codegen", "vgpumgr.virtio.spec", "vgpumgr.__main__",
 )  # fmt: skip
+#: what helpers load by these names
+VENDORS = ("libnvidia-ml.so.1", "libamdsmi.so")
 #: of one request, which carries an environment
 _LARGEST = 1 << 18
 
@@ -110,8 +112,9 @@ def be_helper(argv: Sequence[str], env: Mapping[str, str], descriptor: int) -> N
         os.environ.update(env)
         # a simulated machine's: the dynamic linker looks at its variable when a program starts only
         for folder in env.get("LD_LIBRARY_PATH", "").split(":"):
-            if (nvml := Path(folder) / "libnvidia-ml.so.1").is_file():
-                ctypes.CDLL(str(nvml))
+            for name in VENDORS:
+                if (library := Path(folder) / name).is_file():
+                    ctypes.CDLL(str(library))
         sys.argv = [*argv[2:], str(descriptor)]
         runpy.run_module(argv[2], run_name="__main__", alter_sys=True)
         status = 0

@@ -31,9 +31,11 @@ class Host:
         return [sys.executable, "-m", "vgpumgr", "--machine", MACHINE, *words]
 
     def call(
-        self, *words: str, code: int | None = 0, **how: Any
+        self, *words: str, code: int | None = 0, given: str = "", cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        done = run_vgpumgr("--machine", MACHINE, *words, env=self.env, timeout_s=PATIENCE_S, **how)
+        done = run_vgpumgr(
+            "--machine", MACHINE, *words, env=self.env, timeout_s=PATIENCE_S, given=given, cwd=cwd
+        )
         assert code is None or done.returncode == code, (done.stdout, done.stderr)
         return done
 

@@ -20,10 +20,10 @@ from vgpumgr.app.documents.shares import (
     describe_share,
     list_share_warnings,
 )
+from vgpumgr.app.documents.workers import HostLibraryDocument, SandboxDocument
 from vgpumgr.domain.devices import attachment_of, ring_alias
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Vm
-from vgpumgr.host.confinement import Fact
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, HostDevice
 from vgpumgr.model.limits import parse_limits
 from vgpumgr.model.text import format_time
@@ -308,33 +308,6 @@ class ChannelRestartDocument(Document):
     notes: list[str] = Field(description="what happened besides the plan")
 
 
-class FactDocument(Document):
-    """One thing that holds a worker's processes, or does not."""
-
-    name: str
-    holds: bool
-    detail: str = Field(description="what the kernel shows, or why it does not hold")
-
-
-class SandboxDocument(Document):
-    """What holds the worker of one channel: read from the kernel when it was asked for."""
-
-    id: str = Field(description="of the channel")
-    confined: bool = Field(description="all of it holds")
-    facts: list[FactDocument] = Field(
-        description="none where no worker runs or this user may not look"
-    )
-
-
-class HostLibraryDocument(Document):
-    """A library of NVIDIA's on the host, which a channel's sessions call for their guest."""
-
-    id: str = Field(description="of the channel")
-    name: str = Field(description="libcublas.so, libcublasLt.so or libcudnn.so")
-    path: str = Field(description="the file behind the links, whose name has the version")
-    sessions: int = Field(description="how many have it loaded; 0: it is loaded by the first call")
-
-
 class GuestPackageDocument(Document):
     """``vgpumgr virtio guest-package -o json``."""
 
@@ -485,15 +458,6 @@ def _list_kept(record: AttachmentRecord) -> list[LimitUse]:
     except ValueError:
         return []
     return [LimitUse(key, limit, None) for key, limit in kept.items()]
-
-
-def describe_sandbox(channel_id: str, facts: Sequence[Fact]) -> SandboxDocument:
-    """The document of what holds a channel's worker."""
-    return SandboxDocument(
-        id=channel_id,
-        confined=bool(facts) and all(fact.holds for fact in facts),
-        facts=[FactDocument.of(fact) for fact in facts],
-    )
 
 
 def describe_vm(

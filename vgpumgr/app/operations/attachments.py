@@ -17,7 +17,6 @@ from vgpumgr.app.documents.attachments import (
     ChannelListDocument,
     ChannelShowDocument,
     DetachDocument,
-    HostLibraryDocument,
     Seen,
     VmDocument,
     VmListDocument,
@@ -25,13 +24,13 @@ from vgpumgr.app.documents.attachments import (
     VmXmlDocument,
     describe_attachment,
     describe_channel,
-    describe_sandbox,
     describe_undefined_vm,
     describe_vm,
     find_usable,
     make_unknown_status,
 )
 from vgpumgr.app.documents.base import PlanDocument, describe_plan
+from vgpumgr.app.documents.workers import describe_libraries, describe_sandbox
 from vgpumgr.app.host_observation import list_absent, list_held, list_instances, list_unsettled
 from vgpumgr.app.refusal_hints import adding_hints
 from vgpumgr.app.transactions import open_change
@@ -356,9 +355,7 @@ class AttachmentService:
             raise ChannelNotFoundError(f'no channel of "{selector}"', hint="vgpumgr virtio list")
         sandboxes = [describe_sandbox(c.id, self._audit(c)) for c in channels]
         libraries = [
-            HostLibraryDocument(id=c.id, name=one.name, path=str(one.path), sessions=one.sessions)
-            for c in channels
-            for one in self._list_libraries(c)
+            one for c in channels for one in describe_libraries(c.id, self._list_libraries(c))
         ]
         return ChannelShowDocument(
             channel=channels[0], channels=channels, sandboxes=sandboxes, libraries=libraries

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The calls that begin, end and ask about captures. */
 #include "captures.h"
+#include "graph.h"
 #include "hosts.h"
 
 SHIM_API CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
@@ -131,6 +132,21 @@ SHIM_API CUresult cuStreamGetCaptureInfo_ptsz(CUstream hStream, CUstreamCaptureS
 	return ask(hStream ? hStream : CU_STREAM_PER_THREAD, status, id);
 }
 
+static CUresult read_next(uint64_t context, uint64_t stream, uint64_t graph, struct shim_next *next, size_t *count)
+{
+	struct shim_list l = { .graph = graph, .context = context, .stream = stream };
+	CUresult r;
+
+	*count = 0;
+	do {
+		if (!shim_capture_next(context, stream, *count, next))
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		l.a = next->nodes;
+		r = shim_list_read(&l, next->room, count);
+	} while (r == CUDA_SUCCESS && *count > next->room);
+	return r;
+}
+
 /*
  * The handle that the graph will have when the capture ends. Of what is in it, the nodes that the stream's next one depends on
  * can be read before, and what those depend on.
@@ -140,7 +156,9 @@ SHIM_API CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureSta
 					    const CUgraphEdgeData **edges, size_t *count)
 {
 	uint64_t context, stream, made = 0;
+	struct shim_next next = { NULL, NULL, 0 };
 	cuuint64_t number = 0;
+	size_t found = 0;
 	CUresult r = ask(hStream, status, &number);
 
 	if (r != CUDA_SUCCESS || *status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
@@ -155,8 +173,16 @@ SHIM_API CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureSta
 	if (r == CUDA_SUCCESS && graph)
 		*graph = (CUgraph)made;
 	if (r == CUDA_SUCCESS && (dependencies || edges || count))
-		r = shim_capture_next(context, stream, made, dependencies, edges, count);
-	return r;
+		r = read_next(context, stream, made, &next, &found);
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (dependencies)
+		*dependencies = next.nodes;
+	if (edges)
+		*edges = next.edges;
+	if (count)
+		*count = found;
+	return CUDA_SUCCESS;
 }
 
 SHIM_API CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id,

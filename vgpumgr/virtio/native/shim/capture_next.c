@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "captures.h"
-#include "graph.h"
 
 enum { ROOM = 16 };
 
@@ -84,38 +83,18 @@ static bool grow(struct next *n, size_t room)
 	return true;
 }
 
-static CUresult read_all(struct next *n, uint64_t graph, size_t *total)
-{
-	struct shim_list l = { .graph = graph, .context = n->context, .stream = n->stream };
-	size_t wanted = n->room ? n->room : ROOM;
-	CUresult r;
-
-	do {
-		if (wanted > n->room && !grow(n, wanted))
-			return CUDA_ERROR_OUT_OF_MEMORY;
-		l.a = n->nodes;
-		r = shim_list_read(&l, n->room, total);
-		wanted = *total;
-	} while (r == CUDA_SUCCESS && wanted > n->room);
-	return r;
-}
-
-CUresult shim_capture_next(uint64_t context, uint64_t stream, uint64_t graph, const CUgraphNode **nodes,
-			   const CUgraphEdgeData **edges, size_t *count)
+bool shim_capture_next(uint64_t context, uint64_t stream, size_t room, struct shim_next *out)
 {
 	struct next *n;
-	size_t total = 0;
-	CUresult r;
+	bool there;
 
+	if (room < ROOM)
+		room = ROOM;
 	pthread_mutex_lock(&lock);
 	n = find_or_make(context, stream);
-	r = n ? read_all(n, graph, &total) : CUDA_ERROR_OUT_OF_MEMORY;
-	if (r == CUDA_SUCCESS && nodes)
-		*nodes = n->nodes;
-	if (r == CUDA_SUCCESS && edges)
-		*edges = n->edges;
-	if (r == CUDA_SUCCESS && count)
-		*count = total;
+	there = n && (n->room >= room || grow(n, room));
+	if (there)
+		*out = (struct shim_next){ n->nodes, n->edges, n->room };
 	pthread_mutex_unlock(&lock);
-	return r;
+	return there;
 }

@@ -42,7 +42,6 @@ static void drop(uint64_t context, uint64_t stream)
 
 void shim_capture_forget(uint64_t context, uint64_t stream)
 {
-	shim_capture_next_forget(context, stream);
 	if (!atomic_load(&shim_captures))
 		return;
 	pthread_mutex_lock(&lock);

@@ -29,9 +29,14 @@ void shim_capture_ended(uint64_t stream);
 uint64_t shim_capture_graph_of(uint64_t stream, uint64_t number);
 /* A stream that captures into a graph that has this handle; false: none does. */
 bool shim_capture_of_graph(uint64_t graph, uint64_t *context, uint64_t *stream);
-/* What a stream's next node depends on. The lists stay until the stream is asked again, or is no more. */
-CUresult shim_capture_next(uint64_t context, uint64_t stream, uint64_t graph, const CUgraphNode **nodes,
-			   const CUgraphEdgeData **edges, size_t *count);
+/* Room for what a stream's next node depends on, and for edges to it. It stays until the stream needs more, or is no more. */
+struct shim_next {
+	CUgraphNode *nodes;
+	const CUgraphEdgeData *edges;
+	size_t room;
+};
+/* false: out of memory. */
+bool shim_capture_next(uint64_t context, uint64_t stream, size_t room, struct shim_next *out);
 void shim_capture_next_forget(uint64_t context, uint64_t stream);
 /* Why such a graph cannot be used: it is being captured, or there is none. */
 CUresult shim_capture_no_graph(uint64_t id);

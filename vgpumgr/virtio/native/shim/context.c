@@ -180,6 +180,7 @@ static CUresult destroy(uint64_t id)
 	shim_object_forget(SHIM_MIPMAP, id, shim_array_free);
 	shim_object_forget(SHIM_ARRAY, id, shim_array_free);
 	shim_capture_forget(id, 0);
+	shim_capture_next_forget(id, 0);
 	shim_object_forget(SHIM_EVENT, id, NULL);
 	shim_object_forget(SHIM_STREAM, id, NULL);
 	shim_object_recycle(SHIM_CONTEXT, id);

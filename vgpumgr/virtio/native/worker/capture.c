@@ -4,7 +4,6 @@
  * calls of one guest process run on several threads here. A hostile guest gains nothing by it: what a graph may hold is
  * checked when its capture ends.
  */
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "session.h"
@@ -70,7 +69,4 @@ void wk_capture_forget(struct wk_session *s)
 	wk_nodes_refund(s->captured);
 	s->captured = 0;
 	wk_holds_drop(&s->capture_holds);
-	pthread_mutex_lock(&wk_numbers_lock);
-	wk_numbers_drop(s, 0);
-	pthread_mutex_unlock(&wk_numbers_lock);
 }

@@ -122,6 +122,23 @@ static CUresult list_dependencies(struct wk_numbering *n, uint32_t node, uint32_
 	return r;
 }
 
+CUresult wk_capture_tip(struct wk_call *c, uint64_t handle, struct wk_object **stream, struct wk_tip *tip)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult r = wk_hold(c, WK_STREAM, handle, stream);
+
+	if (r == CUDA_SUCCESS && !*stream)
+		r = CUDA_ERROR_ILLEGAL_STATE;
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuStreamGetCaptureInfo_v2(wk_raw(*stream), &status, &tip->capture, &tip->graph, &tip->nodes,
+							&tip->count);
+	if (r != CUDA_SUCCESS)
+		return r;
+	return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? CUDA_SUCCESS :
+	       status == CU_STREAM_CAPTURE_STATUS_NONE	 ? CUDA_ERROR_ILLEGAL_STATE :
+							   CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+}
+
 CUresult wk_do_capture_list(struct wk_call *c, const struct vg_capture_list_request *in, struct vg_capture_list_reply *out)
 {
 	struct wk_object *stream WK_HELD = NULL;

@@ -103,6 +103,15 @@ static CUresult keep(struct wk_call *c, uint64_t handle, CUgraph driver, cuuint6
 	return r;
 }
 
+/* Nothing captures any more. */
+static void forget(struct wk_session *s)
+{
+	wk_capture_forget(s);
+	pthread_mutex_lock(&wk_numbers_lock);
+	wk_numbers_drop(s, 0);
+	pthread_mutex_unlock(&wk_numbers_lock);
+}
+
 CUresult wk_do_capture_end(struct wk_call *c, const struct vg_capture_end_request *in)
 {
 	struct wk_object *stream WK_HELD = NULL;
@@ -126,26 +135,9 @@ CUresult wk_do_capture_end(struct wk_call *c, const struct vg_capture_end_reques
 	    status == CU_STREAM_CAPTURE_STATUS_NONE) {
 		stream->capturing = NULL;
 		if (atomic_fetch_sub(&s->captures, 1) == 1)
-			wk_capture_forget(s);
+			forget(s);
 	}
 	return r;
-}
-
-CUresult wk_capture_tip(struct wk_call *c, uint64_t handle, struct wk_object **stream, struct wk_tip *tip)
-{
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	CUresult r = wk_hold(c, WK_STREAM, handle, stream);
-
-	if (r == CUDA_SUCCESS && !*stream)
-		r = CUDA_ERROR_ILLEGAL_STATE;
-	if (r == CUDA_SUCCESS)
-		r = wk_driver.cuStreamGetCaptureInfo_v2(wk_raw(*stream), &status, &tip->capture, &tip->graph, &tip->nodes,
-							&tip->count);
-	if (r != CUDA_SUCCESS)
-		return r;
-	return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? CUDA_SUCCESS :
-	       status == CU_STREAM_CAPTURE_STATUS_NONE	 ? CUDA_ERROR_ILLEGAL_STATE :
-							   CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 }
 
 CUresult wk_do_capture_host(struct wk_call *c, const struct vg_capture_host_request *in)
