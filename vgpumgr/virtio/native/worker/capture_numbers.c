@@ -11,6 +11,7 @@
 #include "vg_worker.h"
 
 enum { NEXT, DEPENDENCIES };
+enum { CAPTURES = 1024 }; /* at a time, and with those whose streams were destroyed meanwhile */
 
 struct wk_numbering {
 	struct wk_numbering *next;
@@ -33,10 +34,13 @@ static struct wk_numbering *find(const struct wk_session *s, cuuint64_t capture)
 static struct wk_numbering *find_or_make(struct wk_session *s, cuuint64_t capture)
 {
 	struct wk_numbering *n = find(s, capture);
+	size_t count = 0;
 
 	if (n)
 		return n;
-	n = calloc(1, sizeof(*n));
+	for (n = s->numberings; n; n = n->next)
+		count++;
+	n = count < CAPTURES ? calloc(1, sizeof(*n)) : NULL;
 	if (!n)
 		return NULL;
 	n->capture = capture;

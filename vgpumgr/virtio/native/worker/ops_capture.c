@@ -17,7 +17,11 @@ CUresult wk_do_capture_begin(struct wk_call *c, const struct vg_capture_begin_re
 		return r;
 	if (!stream)
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	pthread_mutex_lock(&wk_numbers_lock);
+	if (!atomic_load(&c->session->captures)) /* of captures whose stream was destroyed */
+		wk_numbers_drop(c->session, 0);
 	atomic_fetch_add(&c->session->captures, 1);
+	pthread_mutex_unlock(&wk_numbers_lock);
 	wk_share_prepare_capture();
 	r = wk_driver.cuStreamBeginCapture_v2(wk_raw(stream), CU_STREAM_CAPTURE_MODE_RELAXED);
 	if (r == CUDA_SUCCESS && !stream->capturing)

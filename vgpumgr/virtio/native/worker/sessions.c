@@ -34,6 +34,7 @@ void wk_session_destroy(struct wk_session *s)
 	wk_order_stop(s);
 	wk_helpers_stop(s);
 	wk_capture_forget(s);
+	wk_numbers_drop(s, 0);
 	wk_share_stop();
 	wk_remove_all(s);
 	wk_virtual_end(s);
