@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -543,8 +544,14 @@ def test_the_processes_of_a_command_have_its_limits_together(host: Host) -> None
     process = host.start(*RUN, "--name", "two", *limits, *PYTHON, TWO)
     # 128 MiB for the context of each
     assert read_line(process) == f"{(1024 - 2 * 128) // 16} 2 2"
-    shown = host.read("virtio", "show", "two")
-    found = {one["key"]: one for one in shown["channel"]["limits"]}
+
+    def read() -> tuple[Any, dict[str, Any]]:
+        shown = host.read("virtio", "show", "two")
+        return shown, {one["key"]: one for one in shown["channel"]["limits"]}
+
+    # what sessions use is reported a moment later
+    wait_for(lambda: read()[1]["device-memory"]["used"] == 1 << 30, "all of it is counted")
+    shown, found = read()
     assert (found["device-memory"]["limit"], found["device-memory"]["used"]) == (1 << 30, 1 << 30)
     assert found["device-memory"]["refused"] == 2
     assert (found["jit"]["limit"], found["contexts"]["used"]) == (None, 2)

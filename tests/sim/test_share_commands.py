@@ -165,6 +165,13 @@ def test_set_changes_memory_and_time_of_programs_that_run(host: Host) -> None:
     done = host.call("virtio", "set", "one", "--memory", "6GiB", "--compute", "40")
     assert "changed the share of one to share:6GiB,40%" in done.stdout
     assert one.say(f"alloc {3 * GIB}") == [0]
+
+    def read_limit() -> Any:
+        limits = one.read()["limits"]
+        return next(limit for limit in limits if limit["key"] == "device-memory")
+
+    # what sessions use is reported a moment later
+    wait_for(lambda: read_limit()["used"] >= 3 * GIB, "all of it is counted")
     channel = one.read()
     assert (channel["share"]["compute"], channel["profile"]) == (40, "share:6GiB,40%")
     (limit,) = [limit for limit in channel["limits"] if limit["key"] == "device-memory"]
