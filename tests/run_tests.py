@@ -1,5 +1,6 @@
 """What ``./run test`` runs: all of pytest, three tests at a time on two processors, since many of them wait.
-``--fast`` leaves out what boots a guest or the lab host, and what sets the project up on a fresh system.
+``--fast`` leaves out what boots a guest or the lab host, what trains with PyTorch, and what sets the project up on a
+fresh system.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def main(arguments: list[str]) -> int:
     options += ["--durations", "15", "--session-timeout", str(LIMIT_S)]
     if "--fast" in arguments:
         arguments = [a for a in arguments if a != "--fast"]
-        options += ["-m", "not guest and not lab and not fresh"]
+        options += ["-m", "not guest and not lab and not fresh and not pytorch"]
     scratch = make_scratch()
     status = int(pytest.main([*options, *arguments]))
     if scratch is not None and status == pytest.ExitCode.OK:

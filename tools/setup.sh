@@ -28,6 +28,10 @@ debian_packages_rpm=(rpm patchelf)
 wheels_cuda13=(nvidia-cuda-runtime==13.5.37 nvidia-cuda-crt==13.5.37)
 wheels_cuda12=(nvidia-cuda-runtime-cu12==12.9.79)
 wheels_nvml=(nvidia-nvml-dev==13.4.92)
+# PyTorch as a guest has it, without the libraries of NVIDIA's that the guest package brings: docs/libraries.md
+wheels_pytorch=(torch==2.14.1 triton==3.8.0 nvidia-cuda-nvrtc==13.0.88 nvidia-nvjitlink==13.5.37 numpy==2.4.6
+	filelock==4.3.1 fsspec==2026.9.0 jinja2==3.1.6 markupsafe==3.0.4 mpmath==1.3.0 networkx==3.6.1 sympy==1.14.0
+	typing_extensions==4.16.0)
 wheels_nvcc=(nvidia-cuda-nvcc==13.5.37 nvidia-nvvm==13.5.37 nvidia-cuda-crt==13.5.37 nvidia-cuda-runtime==13.5.37 nvidia-cuda-cccl==13.3.5.0.6)
 
 # shellcheck source=tools/setup_kernel.sh
@@ -158,6 +162,9 @@ install_nvcc() {
 	chmod +x "$cuda/nvcc-link/nvcc"
 }
 
+setup_pytorch() { setup_python; locked pytorch install_pytorch; export VGPUMGR_PYTORCH=$cache/pytorch; }
+install_pytorch() { unpack_wheels "$cache/pytorch" "${wheels_pytorch[@]}"; }
+
 setup_native() { setup_cuda; locked native build_native; }
 build_native() {
 	if [ ! -e "$build/CMakeCache.txt" ]; then
@@ -230,4 +237,4 @@ install_apparmor() {
 
 # what tests need that boot neither a guest nor the lab host
 setup_fast() { setup_debian_tests; setup_python_tests; setup_native; setup_nvcc; setup_prometheus; }
-setup_all() { setup_fast; setup_lintian; setup_rpm; setup_apparmor; setup_lab; }
+setup_all() { setup_fast; setup_lintian; setup_rpm; setup_apparmor; setup_lab; setup_pytorch; }

@@ -3,6 +3,8 @@
 #
 # As root, in mount and process namespaces of its own: what is mounted or started goes with them, and the root file
 # system is removed at the end. A chroot would not do, as `unshare` inside it needs a mount point as its root.
+# Where this machine is that Debian itself, it has compiled the native part already, as set-up does it, and the clone gets
+# it: FRESH_COMPILE=1 compiles it there as well.
 # The new system fetches packages the way this machine does: its Debian mirror, proxies, certificates, and pip configuration.
 set -euo pipefail
 python=${PYTHON:-python3}
@@ -49,6 +51,17 @@ make_root() {
 	# whoever owns the checkout, root may clone it
 	printf '[safe]\n\tdirectory = *\n' >"$root.gitconfig"
 	GIT_CONFIG_GLOBAL=$root.gitconfig git clone -q "$PWD" "$root/root/project"
+	bring_native "$suite" "$root/root/project"
+}
+
+bring_native() {
+	[ -z "${FRESH_COMPILE-}" ] && [ "$(. /etc/os-release && echo "${VERSION_CODENAME-}")" = "$1" ] || return 0
+	[ -e build/stamp ] && [ -d vgpumgr/_lib ] || return 0
+	cp -a build "$2/build"
+	cp -a vgpumgr/_lib "$2/vgpumgr/_lib"
+	# newer than the sources that were cloned just now
+	touch "$2/build/stamp"
+	say "the native part is this machine's, which is $1 too"
 }
 
 enter_root() {

@@ -45,13 +45,14 @@ done
 # A port opens once only: a pipe stands between, so that commands may open /dev/stderr. A port that nobody listens on
 # reads as ended.
 serve() {
-	mkfifo "/run/shell.$1"
-	exec 3<>"/dev/virtio-ports/lab.shell.$1" 4<>"/run/shell.$1"
+	mkfifo "/run/shell.$1" "/run/idle.$1"
+	exec 3<>"/dev/virtio-ports/lab.shell.$1" 4<>"/run/shell.$1" 5<>"/run/idle.$1"
 	cat <&4 >&3 &
 	printf '\036ready 0\n' >&4
 	while :; do
-		read -r id command <&3 || { sleep 0.1; continue; }
-		(exec 3>&- && eval "$command") >&4 2>&1 4>&- </dev/null
+		# waits without a program: ten starts a second are much under emulation
+		read -r id command <&3 || { read -r -t 0.1 _ <&5; continue; }
+		(exec 3>&- 5>&- && eval "$command") >&4 2>&1 4>&- </dev/null
 		printf '\036%s %s\n' "$id" "$?" >&4
 	done
 }

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,8 @@ UNITS = (
     "vgpumgr-passthrough.service",
 )
 DROP_IN = "/run/systemd/system/vgpumgr.service.d"
+#: where the server of Ansible's modules is asked, see modules.py
+MODULES = "/run/lab-modules"
 #: of the daemon, instead of 30
 WATCHDOG_S = 20
 #: what a process tries that has taken the daemon over; each ends with the name of its error, or with "may"
@@ -137,6 +140,26 @@ def slow_down(host: LabHost) -> None:
     host.check(f"mkdir -p {DROP_IN} && cp /out/slow {DROP_IN}/slow.conf && systemctl daemon-reload")
 
 
+def load_modules(host: LabHost) -> str:
+    """Ansible's modules, in the lab host's own Python, ready to be forked; what stands in for the interpreter."""
+    python = "PYTHONDONTWRITEBYTECODE=1 exec /usr/bin/python3"
+    client = host.out / "python"
+    if not client.exists():
+        module = ROOT / "tests/lab/modules.py"
+        client.write_text(
+            f'#!/bin/sh\n[ $# = 0 ] && {python} -I {module} run {MODULES}\n{python} "$@"\n'
+        )
+        client.chmod(0o755)
+        found = find_spec("ansible")
+        assert found is not None
+        assert found.origin is not None
+        site = Path(found.origin).parents[1]
+        serve = f"cd {ROOT} && {python} -m tests.lab.modules serve {MODULES} {site}"
+        host.check(f"setsid sh -c '{serve}' </dev/null >/out/modules.log 2>&1 &")
+        host.wait_until(f"[ -e {MODULES} ]")
+    return "/out/python"
+
+
 def play(host: LabHost, dist: Path, *options: str) -> str:
     """The role, from here, on the lab host; what Ansible said."""
     given = {
@@ -149,7 +172,7 @@ def play(host: LabHost, dist: Path, *options: str) -> str:
         "ansible_connection": "lab",
         "ansible_become": False,
         "ansible_remote_tmp": "/run/ansible",
-        "ansible_python_interpreter": "/usr/bin/python3",
+        "ansible_python_interpreter": load_modules(host),
     }
     words = [
         str(Path(sys.executable).parent / "ansible-playbook"),
