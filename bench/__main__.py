@@ -1,6 +1,6 @@
 """``./run bench [NAME...] [--json FILE]``: run benchmarks, print a table, exit 1 if a goal is missed.
 
-``suites`` and ``suites-small`` run only when they are named.
+``pytorch``, ``suites`` and ``suites-small`` run only when they are named.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ BENCHMARKS = {
     "lab": "bench.lab",
     "ptx": "bench.ptx",
     "share": "bench.share",
+    "pytorch": "bench.pytorch",
     "suites": "bench.suites",
     "suites-small": "bench.suites_small",
 }
 #: only when they are named: they install packages of their own, and one takes most of an hour
-LONG = ("suites", "suites-small")
+LONG = ("pytorch", "suites", "suites-small")
 
 
 def measure(names: list[str]) -> Iterator[Figure]:
