@@ -11,6 +11,7 @@
 #include "blas_functions.h"
 #include "lane.h"
 #include "dnn_wire.h"
+#include "fft_wire.h"
 #include "lt_wire.h"
 #include "math_channel.h"
 #include "mathematics.h"
@@ -18,14 +19,14 @@
 #include "session.h"
 #include "vg_worker.h"
 
-enum { THREADS = 3, HANDLES = 4, LIBRARIES = 3 };
+enum { THREADS = 3, HANDLES = 4, LIBRARIES = 4, DNN = VG_MATH_DNN - 1, FFT = VG_MATH_FFT - 1 };
 
 static struct vg_lane lane;
 static struct wk_session *session;
 static uint64_t context;
 static unsigned long count;
 static _Atomic uint32_t sequence, slots;
-static _Atomic uint64_t handles[LIBRARIES][HANDLES], plans[HANDLES]; /* of each library; and cuDNN's execution plans */
+static _Atomic uint64_t handles[LIBRARIES][HANDLES], plans[LIBRARIES][HANDLES]; /* of each library; and plans of cuDNN and of cuFFT */
 static _Atomic unsigned long accepted, refused;
 static _Atomic bool called[BLAS_FUNCTIONS], called_light[LT_FUNCTIONS];
 
@@ -219,21 +220,28 @@ static void make_handle(struct thread *t)
 static void keep_plan(struct thread *t)
 {
 	uint32_t slot = ++slots;
-	uint64_t handle = handles[once_in(t, 40) ? 0 : 2][roll(t) % HANDLES], made = vg_handle_make(VG_TAG_MATH, 1, slot % VG_CAP_MATH);
+	unsigned int library = once_in(t, 3) ? FFT : DNN;
+	uint64_t handle = handles[once_in(t, 40) ? roll(t) % LIBRARIES : library][roll(t) % HANDLES];
+	uint64_t made = vg_handle_make(VG_TAG_MATH, 1, slot % VG_CAP_MATH), function = library == FFT ? FFT_PLAN : DNN_PLAN;
 
 	if (slot >= VG_CAP_MATH)
 		return;
-	make_plan(t);
+	if (library == FFT)
+		make_shape(t, function);
+	else
+		make_plan(t);
 	if (once_in(t, 20))
 		t->length = roll(t) % (t->length + 1);
-	SEND(math_make, context, made, handle, once_in(t, 60) ? roll(t) % 9 : DNN_PLAN, { t->arguments, t->length });
-	plans[roll(t) % HANDLES] = made;
+	SEND(math_make, context, made, handle, once_in(t, 60) ? roll(t) % 9 : function, { t->arguments, t->length });
+	plans[library][roll(t) % HANDLES] = made;
 }
 
 /* Any of the libraries': whose handle it is for, and its number. */
 static uint64_t make_call(struct thread *t, bool on_device, unsigned int *library)
 {
-	switch (roll(t) % 5) {
+	uint64_t function = once_in(t, 2) ? FFT_SIZE : FFT_ESTIMATE;
+
+	switch (roll(t) % 6) {
 	case 0:
 		*library = 0;
 		return make_blas(t, on_device);
@@ -241,11 +249,15 @@ static uint64_t make_call(struct thread *t, bool on_device, unsigned int *librar
 		*library = once_in(t, 2);
 		return make_light(t);
 	case 2:
-		*library = 2;
-		make_execution(t, once_in(t, 60) ? roll(t) : plans[roll(t) % HANDLES]);
+		*library = DNN;
+		make_execution(t, once_in(t, 60) ? roll(t) : plans[DNN][roll(t) % HANDLES]);
 		return DNN_EXECUTE;
+	case 3:
+		*library = FFT;
+		make_shape(t, function);
+		return function;
 	default:
-		*library = 2;
+		*library = DNN;
 		return make_network(t);
 	}
 }
@@ -255,7 +267,7 @@ static void call(struct thread *t)
 	bool on_device = once_in(t, 3);
 	unsigned int library;
 	uint64_t function = make_call(t, on_device, &library);
-	uint64_t handle = once_in(t, 200) ? plans[roll(t) % HANDLES] : handles[library][roll(t) % HANDLES];
+	uint64_t handle = once_in(t, 200) ? plans[library][roll(t) % HANDLES] : handles[library][roll(t) % HANDLES];
 	uint32_t mode = on_device | (once_in(t, 4) ? 2 : 0);
 	struct vg_bytes arguments = { t->arguments, t->length };
 	uint64_t way = t->length + 8 > POSTED_BYTES ? 2 : roll(t) % 3;
@@ -278,6 +290,20 @@ static void call(struct thread *t)
 	}
 }
 
+/* A plan of cuFFT's is executed itself. */
+static void transform(struct thread *t)
+{
+	uint64_t plan = plans[once_in(t, 60) ? DNN : FFT][roll(t) % HANDLES];
+	struct vg_bytes arguments = { t->arguments, 0 };
+
+	make_transform(t);
+	arguments.length = once_in(t, 40) ? roll(t) % (t->length + 1) : t->length;
+	if (once_in(t, 2))
+		SEND(math_try, context, plan, 0, once_in(t, 60) ? roll(t) % 9 : FFT_EXECUTE, 0, arguments);
+	else
+		SEND(math_call, context, plan, 0, FFT_EXECUTE, 0, arguments);
+}
+
 static void *live(void *argument)
 {
 	struct thread *t = argument;
@@ -290,9 +316,11 @@ static void *live(void *argument)
 		if (once_in(t, 40))
 			keep_plan(t);
 		if (once_in(t, 80))
-			SEND(math_destroy, context, plans[roll(t) % HANDLES]);
+			SEND(math_destroy, context, plans[once_in(t, 3) ? FFT : DNN][roll(t) % HANDLES]);
+		if (once_in(t, 6))
+			transform(t);
 		if (once_in(t, 100))
-			SEND(math_open, (uint32_t)(roll(t) % 5));
+			SEND(math_open, (uint32_t)(roll(t) % 6));
 		call(t);
 	}
 	return NULL;
@@ -317,13 +345,14 @@ static unsigned int count_called(const _Atomic bool *flags, unsigned int n)
 	return found;
 }
 
-/* Nothing of cuDNN is left where all sessions have ended. */
+/* Nothing of cuDNN or cuFFT is left where all sessions have ended. */
 static unsigned long count_left(void)
 {
-	unsigned long (*live)(void);
+	unsigned long (*networks)(void), (*transforms)(void);
 
-	*(void **)&live = wk_math_find(VG_MATH_DNN, "null_networks_live");
-	return live ? live() : ~0ul;
+	*(void **)&networks = wk_math_find(VG_MATH_DNN, "null_networks_live");
+	*(void **)&transforms = wk_math_find(VG_MATH_FFT, "null_transforms_live");
+	return networks && transforms ? networks() + transforms() : ~0ul;
 }
 
 int main(int argc, char **argv)
@@ -349,7 +378,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i].thread, NULL);
 	wk_session_destroy(session);
-	printf("%u functions %u light %u networks %lu accepted %lu refused\n", count_called(called, BLAS_FUNCTIONS),
-	       count_called(called_light, LT_FUNCTIONS), count_networks(), accepted, refused);
+	printf("%u functions %u light %u networks %u transforms %lu accepted %lu refused\n", count_called(called, BLAS_FUNCTIONS),
+	       count_called(called_light, LT_FUNCTIONS), count_networks(), count_transforms(), accepted, refused);
 	return lane.asked == lane.answered && !count_left() ? 0 : 1;
 }

@@ -32,4 +32,12 @@ void make_execution(struct thread *t, uint64_t plan);
 /* How many functions were called, of the classic interface and of the others. */
 unsigned int count_networks(void);
 
+/* ---- transforms.c: arguments of cuFFT's, right ones and wrong ones */
+
+/* What a plan is made of or a question asks for, and an execution. */
+void make_shape(struct thread *t, uint64_t function);
+void make_transform(struct thread *t);
+/* How many ways there were of both. */
+unsigned int count_transforms(void);
+
 #endif

@@ -37,10 +37,11 @@ GATE = 0.85
 """Lines of each gated file that a short run executes, at least."""
 #: what mathematics.c is for
 MATHEMATICS = (
-    "blas.c", "dnn.c", "dnn_classic.c", "dnn_find.c", "dnn_tree.c", "libraries.c", "lt.c", "ops_math.c",
+    "blas.c", "dnn.c", "dnn_classic.c", "dnn_find.c", "dnn_tree.c", "fft.c", "libraries.c", "lt.c",
+    "ops_math.c",
 )  # fmt: skip
 #: they are libraries of their own
-NULL_SOURCES = ("mathematics", "networks")
+NULL_SOURCES = ("mathematics", "networks", "transforms")
 #: the filter's tables are executed instruction by instruction in tests/unit/test_filter_table.py; main() is not linked;
 #: shares and the window take it that a process has one session, as a worker's have: the channel's tests run them
 #: (test_calls_with_share.py, tests/sanitize)
@@ -160,8 +161,8 @@ def test_a_short_run_reaches_the_operations(tmp_path: Path) -> None:
 
 
 def fuzz_mathematics(directory: Path, sanitizer: str) -> list[int]:
-    """Functions called of cuBLAS, of cuBLASLt, of cuDNN; calls accepted, calls refused."""
-    program = build(directory, ("mathematics.c", "networks.c", "lane.c"), sanitizer)
+    """Functions called of cuBLAS, of cuBLASLt, of cuDNN, ways to call cuFFT; calls accepted, calls refused."""
+    program = build(directory, ("mathematics.c", "networks.c", "transforms.c", "lane.c"), sanitizer)
     count = os.environ.get("VGPUMGR_FUZZ_ROUNDS", "40000")
     seed = os.environ.get("VGPUMGR_FUZZ_SEED", "1")
     return [int(w) for w in run(program, str(NULL_LIBRARIES), count, seed).split() if w.isdigit()]
@@ -169,10 +170,13 @@ def fuzz_mathematics(directory: Path, sanitizer: str) -> list[int]:
 
 @each_sanitizer
 def test_calls_of_mathematics_libraries_harm_nobody(sanitizer: str, tmp_path: Path) -> None:
-    functions, light, networks, accepted, refused = fuzz_mathematics(tmp_path, sanitizer)
+    functions, light, networks, transforms, accepted, refused = fuzz_mathematics(
+        tmp_path, sanitizer
+    )
     assert functions == len(parse_blas(MATHEMATICS_SPEC))
     assert light == 9
     assert networks == len(parse_functions(NETWORKS)) + 7
+    assert transforms == 3 * 6 + 7
     # the failure of a posted call is the error of the next
     assert accepted > 1000 < refused
 

@@ -76,6 +76,38 @@ assert abs(seen - sum(range(0, 24, 4))) < 1e-2, seen
 print("workers are forked")
 """
 PARTS = ["graphs replay", "saved and loaded", "out of memory, and on", "workers are forked"]
+#: cuFFT, without what PyTorch's own kernels would scale; waits of a new plan, and of ten executions
+TRANSFORMS = """
+import ctypes, torch
+torch.manual_seed(2)
+waits = ctypes.CDLL("libcuda.so.1").vgpumgr_channel_waits
+def compare(function, *shape, dtype=torch.complex64, **options):
+    values = torch.randn(*shape, dtype=dtype)
+    got = function(values.to("cuda"), **options).cpu()
+    torch.testing.assert_close(got, function(values, **options), rtol=1e-3, atol=1e-3)
+compare(torch.fft.fft, 3, 45)
+compare(torch.fft.fft2, 2, 12, 7)
+compare(torch.fft.fftn, 4, 5, 6, dtype=torch.complex128)
+compare(torch.fft.ifft, 3, 45, norm="forward")
+compare(torch.fft.rfft, 3, 45, dtype=torch.float32)
+compare(torch.fft.rfft2, 3, 10, 9, dtype=torch.float64)
+compare(torch.fft.irfft, 3, 23, norm="forward")
+device = torch.randn(3, 64, 31, dtype=torch.complex64).to("cuda")
+torch.cuda.synchronize()
+before = waits()
+torch.fft.fft2(device)
+made = waits()
+for _ in range(10):
+    torch.fft.fft2(device)
+print(made - before, waits() - made)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    out = torch.fft.fft2(device)
+values = torch.randn(3, 64, 31, dtype=torch.complex64)
+device.copy_(values)
+graph.replay()
+torch.testing.assert_close(out.cpu(), torch.fft.fft2(values), rtol=1e-3, atol=1e-3)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +163,11 @@ def test_the_demo_trains_two_networks_as_on_the_cpu(machine: Host) -> None:
 def test_what_programs_do_beside_training(host: Host) -> None:
     done = host.call(*RUN, sys.executable, "-c", PROGRAM)
     assert done.stdout.splitlines() == PARTS
+
+
+def test_fourier_transforms_are_the_cpus(host: Host) -> None:
+    done = host.call(*RUN, sys.executable, "-c", TRANSFORMS)
+    assert done.stdout == "1 0\n"
 
 
 def test_one_is_killed_and_another_trains_on(host: Host) -> None:

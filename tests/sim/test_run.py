@@ -217,7 +217,12 @@ input()
 
     wait_for(lambda: read().get("libcublas.so.13") == 1, "a session has it loaded")
     # none has asked for the others
-    assert read() == {"libcublas.so.13": 1, "libcublasLt.so.13": 0, "libcudnn.so.9": 0}
+    assert read() == {
+        "libcublas.so.13": 1,
+        "libcublasLt.so.13": 0,
+        "libcudnn.so.9": 0,
+        "libcufft.so.12": 0,
+    }
     shown = host.call("virtio", "show", channel["id"]).stdout
     assert "libcublas.so.13, loaded by 1 session\n" in shown
     assert "libcudnn.so.9, not loaded yet\n" in shown

@@ -17,7 +17,12 @@ VARIABLE = "VGPUMGR_MATH"
 #: of NVIDIA's packages and installers
 _DIRECTORIES = ("/usr/local/cuda/lib64", "/usr/local/cuda-13/lib64", "/usr/local/cuda-12/lib64")
 #: with their majors, newest first, as the worker tries them
-LIBRARIES = {"libcublas.so": (13, 12), "libcublasLt.so": (13, 12), "libcudnn.so": (9,)}
+LIBRARIES = {
+    "libcublas.so": (13, 12),
+    "libcublasLt.so": (13, 12),
+    "libcudnn.so": (9,),
+    "libcufft.so": (12, 11),
+}
 
 
 def find_directories(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -288,7 +288,8 @@ class ChannelShowDocument(Document):
         default_factory=list, description="of the channels' workers, in the same order"
     )
     libraries: list[HostLibraryDocument] = Field(
-        default_factory=list, description="for the guests' cuBLAS and cuDNN; none without a worker"
+        default_factory=list,
+        description="for the guests' cuBLAS, cuDNN and cuFFT; none without a worker",
     )
 
 

@@ -31,7 +31,7 @@ class HostLibraryDocument(Document):
     """A library of NVIDIA's on the host, which a channel's sessions call for their guest."""
 
     id: str = Field(description="of the channel")
-    name: str = Field(description="libcublas.so, libcublasLt.so or libcudnn.so")
+    name: str = Field(description="libcublas.so, libcublasLt.so, libcudnn.so or libcufft.so")
     path: str = Field(description="the file behind the links, whose name has the version")
     sessions: int = Field(description="how many have it loaded; 0: it is loaded by the first call")
 

@@ -7,6 +7,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+#: by a part of a library's name: what refuses
+REFUSE = {"cudnn": "dnn_unsupported", "cufft": "fft_unsupported"}
+
 
 def emit_unsupported(names: list[str], refuse: str) -> str:
     """``unsupported.c``. `refuse` says the name and has the library's status."""
@@ -49,7 +52,7 @@ def main() -> int:
     names, soname, output = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     found = names.read_text().split()
     output.mkdir(parents=True, exist_ok=True)
-    refuse = "dnn_unsupported" if "cudnn" in soname else "blas_unsupported"
+    refuse = next((f for n, f in REFUSE.items() if n in soname), "blas_unsupported")
     (output / "unsupported.c").write_text(emit_unsupported(found, refuse))
     (output / "null.c").write_text(emit_null(found))
     (output / "exports.map").write_text(emit_map(found, soname))

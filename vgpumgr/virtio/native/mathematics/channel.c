@@ -27,6 +27,10 @@ static void find(void)
 	*(void **)&channel.call = dlsym(library, "vgpumgr_math_call");
 	*(void **)&channel.make = dlsym(library, "vgpumgr_math_make");
 	*(void **)&channel.current = dlsym(library, "cuCtxGetCurrent");
+	*(void **)&channel.push = dlsym(library, "cuCtxPushCurrent_v2");
+	*(void **)&channel.pop = dlsym(library, "cuCtxPopCurrent_v2");
+	*(void **)&channel.allocate = dlsym(library, "cuMemAlloc_v2");
+	*(void **)&channel.release = dlsym(library, "cuMemFree_v2");
 	*(void **)&channel.alive = dlsym(library, "vgpumgr_math_alive");
 	*(void **)&channel.unsupported = dlsym(library, "vgpumgr_call_unsupported");
 	*(void **)&channel.pointer_attribute = dlsym(library, "cuPointerGetAttribute");

@@ -17,6 +17,10 @@ struct math_channel {
 	int (*unsupported)(const char *name, atomic_flag *told);
 	int (*pointer_attribute)(void *data, int attribute, uint64_t address);
 	int (*current)(void **context);
+	int (*push)(void *context);
+	int (*pop)(void **context);
+	int (*allocate)(uint64_t *address, size_t bytes);
+	int (*release)(uint64_t address);
 	int (*copy)(uint64_t to, uint64_t from, size_t bytes);
 	int (*copy_async)(uint64_t to, uint64_t from, size_t bytes, void *stream);
 	int (*copy_2d)(const void *shape);

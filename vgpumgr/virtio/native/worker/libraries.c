@@ -9,8 +9,9 @@
 #include "blas_functions.h"
 #include "mathematics.h"
 
-enum { LIBRARIES = VG_MATH_DNN + 1, PATH_BYTES = 256, MAJORS = 2, FOUND = 256 };
+enum { LIBRARIES = VG_MATH_FFT + 1, PATH_BYTES = 256, MAJORS = 2, FOUND = 256 };
 
+/* Without create: it has no handles. */
 static const struct {
 	const char *name, *create, *destroy, *property;
 	int majors[MAJORS];       /* newest first */
@@ -18,6 +19,7 @@ static const struct {
 	[VG_MATH_BLAS] = { "libcublas.so", "cublasCreate_v2", "cublasDestroy_v2", "cublasGetProperty", { 13, 12 } },
 	[VG_MATH_LT] = { "libcublasLt.so", "cublasLtCreate", "cublasLtDestroy", "cublasLtGetProperty", { 13, 12 } },
 	[VG_MATH_DNN] = { "libcudnn.so", "cudnnCreate", "cudnnDestroy", "cudnnGetProperty", { 9 } },
+	[VG_MATH_FFT] = { "libcufft.so", NULL, NULL, "cufftGetProperty", { 12, 11 } },
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -134,7 +136,8 @@ void wk_math_end(struct wk_math *math)
 		if (destroy)
 			destroy(math->lt);
 	}
-	math->destroy(math->handle);
+	if (math->destroy)
+		math->destroy(math->handle);
 	pthread_mutex_destroy(&math->lock);
 	free(math);
 }
@@ -149,7 +152,7 @@ const char *wk_math_path(uint32_t library)
 	return loaded[library].path;
 }
 
-/* As CUBLAS_VERSION and CUDNN_VERSION: the major number times 10000, the minor one times 100, the patch. */
+/* As CUBLAS_VERSION and CUDNN_VERSION, of cuFFT too: the major number times 10000, the minor one times 100, the patch. */
 uint64_t wk_math_version(uint32_t library)
 {
 	int (*ask)(int property, int *value);
@@ -166,18 +169,24 @@ uint64_t wk_math_version(uint32_t library)
 	return version;
 }
 
+static int make_handle(struct wk_math *math)
+{
+	int (*create)(void **);
+
+	*(void **)&create = wk_math_find(math->library, known[math->library].create);
+	*(void **)&math->destroy = wk_math_find(math->library, known[math->library].destroy);
+	return create && math->destroy ? create(&math->handle) : MATH_NOT_SUPPORTED;
+}
+
 struct wk_math *wk_math_new(uint32_t library, int *status)
 {
 	struct wk_math *math = calloc(1, sizeof(*math));
-	int (*create)(void **);
 
 	*status = MATH_ALLOC_FAILED;
 	if (!math)
 		return NULL;
 	math->library = library;
-	*(void **)&create = wk_math_find(library, known[library].create);
-	*(void **)&math->destroy = wk_math_find(library, known[library].destroy);
-	*status = create && math->destroy ? create(&math->handle) : MATH_NOT_SUPPORTED;
+	*status = known[library].create ? make_handle(math) : MATH_OK;
 	if (*status == MATH_OK) {
 		pthread_mutex_init(&math->lock, NULL);
 		return math;

@@ -14,18 +14,18 @@
 enum { MATH_OK = 0, MATH_NOT_INITIALIZED = 1, MATH_ALLOC_FAILED = 3, MATH_INVALID_VALUE = 7, MATH_EXECUTION_FAILED = 13,
        MATH_NOT_SUPPORTED = 15 };
 
-/* A wk_math that is an execution plan of cuDNN's: no library of math_open. */
-enum { MATH_DNN_PLAN = 0x100 };
+/* A wk_math that is an execution plan of cuDNN's, or a plan of cuFFT's: no library of math_open. */
+enum { MATH_DNN_PLAN = 0x100, MATH_FFT_PLAN = 0x101 };
 
 /* What cuBLAS takes for a handle's workspace at most, as documented (cublasSetWorkspace). */
 #define MATH_HANDLE_BYTES (32ull << 20)
 
-/* What a handle of cuDNN and an execution plan are counted as: what their code takes is not documented. */
-#define MATH_NETWORK_BYTES (1ull << 20)
+/* What a handle of cuDNN, and a plan of it or of cuFFT, are counted as: what their code takes is not documented. */
+#define MATH_PLAN_BYTES (1ull << 20)
 
 struct wk_math {
 	uint32_t library;
-	void *handle;             /* cublasHandle_t, cublasLtHandle_t, cudnnHandle_t */
+	void *handle;             /* cublasHandle_t, cublasLtHandle_t, cudnnHandle_t; none of cuFFT, whose plans are all there is */
 	int (*destroy)(void *handle);
 	void *lt;                 /* a cublasHandle_t is a cublasLtHandle_t, too: this one, when it is needed */
 	pthread_mutex_t lock;     /* what is set, until the call that it is set for has been made */
@@ -36,6 +36,7 @@ struct wk_math {
 /* A call, decoded. */
 struct math_call {
 	struct wk_math *math;
+	uint32_t library;         /* math's, which may have ended when the call has */
 	struct wk_math *plan;     /* of cuDNN, to be executed */
 	CUstream stream;
 	uint64_t function;
@@ -68,5 +69,10 @@ int wk_lt_call(struct math_call *call);
 int wk_dnn_call(struct math_call *call);
 /* An execution plan; NULL: the library's status. */
 struct wk_math *wk_dnn_plan(struct math_call *call, int *status);
+/* ---- fft.c: of cuFFT's handle, and of one of its plans */
+int wk_fft_call(struct math_call *call);
+int wk_fft_execute(struct math_call *call);
+/* A plan; NULL: the library's status. */
+struct wk_math *wk_fft_plan(struct math_call *call, int *status);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "blas_functions.h"
 #include "dnn_wire.h"
+#include "fft_wire.h"
 #include "lt_wire.h"
 #include "math_channel.h"
 #include "mathematics.h"
@@ -22,7 +23,7 @@ CUresult wk_do_math_open(struct wk_call *c, const struct vg_math_open_request *i
 
 CUresult wk_do_math_create(struct wk_call *c, const struct vg_math_create_request *in, struct vg_math_create_reply *out)
 {
-	uint64_t bytes = in->library == VG_MATH_BLAS ? MATH_HANDLE_BYTES : in->library == VG_MATH_DNN ? MATH_NETWORK_BYTES : 0;
+	uint64_t bytes = in->library == VG_MATH_BLAS ? MATH_HANDLE_BYTES : in->library == VG_MATH_DNN ? MATH_PLAN_BYTES : 0;
 	struct wk_math *math;
 	CUresult r = wk_math_load(in->library) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 
@@ -43,19 +44,30 @@ CUresult wk_do_math_destroy(struct wk_call *c, const struct vg_math_destroy_requ
 	return wk_remove_later(c, WK_MATH, in->handle);
 }
 
+static int call_locked(struct math_call *call)
+{
+	switch (call->math->library) {
+	case VG_MATH_DNN:
+		return wk_dnn_call(call);
+	case VG_MATH_FFT:
+		return wk_fft_call(call);
+	case MATH_FFT_PLAN:
+		return wk_fft_execute(call);
+	case VG_MATH_BLAS:
+		return call->function < LT_FUNCTIONS ? wk_lt_call(call) : wk_blas_call(call);
+	case VG_MATH_LT:
+		return call->function < LT_FUNCTIONS ? wk_lt_call(call) : MATH_NOT_SUPPORTED;
+	default:
+		return MATH_NOT_SUPPORTED;
+	}
+}
+
 static int call_library(struct math_call *call)
 {
 	int status;
 
 	pthread_mutex_lock(&call->math->lock);
-	if (call->math->library == VG_MATH_DNN)
-		status = wk_dnn_call(call);
-	else if (call->math->library == MATH_DNN_PLAN)
-		status = MATH_NOT_SUPPORTED;
-	else if (call->function < LT_FUNCTIONS)
-		status = wk_lt_call(call);
-	else
-		status = call->math->library == VG_MATH_BLAS ? wk_blas_call(call) : MATH_NOT_SUPPORTED;
+	status = call_locked(call);
 	pthread_mutex_unlock(&call->math->lock);
 	return status;
 }
@@ -106,6 +118,7 @@ static CUresult run(struct wk_call *c, uint64_t handle, uint64_t stream, struct 
 	if (r != CUDA_SUCCESS)
 		return r;
 	call->math = wk_raw(math);
+	call->library = call->math->library;
 	call->stream = wk_raw(on);
 	r = hold_plan(c, call, &plan);
 	if (r == CUDA_SUCCESS)
@@ -113,9 +126,25 @@ static CUresult run(struct wk_call *c, uint64_t handle, uint64_t stream, struct 
 	return r;
 }
 
-/* The failure of a posted call is an error of a later one; the context goes on, unless the driver says otherwise. */
-static CUresult as_result(int status)
+static CUresult result_of_transform(int status)
 {
+	switch (status) {
+	case FFT_OK:
+		return CUDA_SUCCESS;
+	case FFT_ALLOC_FAILED:
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	case FFT_NOT_SUPPORTED:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	default:
+		return status == FFT_INTERNAL_ERROR || status == FFT_EXEC_FAILED ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+/* The failure of a posted call is an error of a later one; the context goes on, unless the driver says otherwise. */
+static CUresult as_result(uint32_t library, int status)
+{
+	if (library == VG_MATH_FFT || library == MATH_FFT_PLAN)
+		return result_of_transform(status);
 	switch (status) {
 	case MATH_OK:
 		return CUDA_SUCCESS;
@@ -145,7 +174,7 @@ CUresult wk_do_math_call(struct wk_call *c, const struct vg_math_call_request *i
 	int status = MATH_OK;
 	CUresult r = run(c, in->handle, in->stream, &call, &status);
 
-	return r == CUDA_SUCCESS ? as_result(status) : r;
+	return r == CUDA_SUCCESS ? as_result(call.library, status) : r;
 }
 
 CUresult wk_do_math_try(struct wk_call *c, const struct vg_math_try_request *in, struct vg_math_try_reply *out)
@@ -167,6 +196,22 @@ CUresult wk_do_math_ask(struct wk_call *c, const struct vg_math_ask_request *in,
 	return r;
 }
 
+/* Whether the library keeps such objects. */
+static bool is_made(uint32_t library, uint64_t function)
+{
+	return (library == VG_MATH_DNN && function == DNN_PLAN) || (library == VG_MATH_FFT && function == FFT_PLAN);
+}
+
+static struct wk_math *make_plan(struct math_call *call, int *status)
+{
+	struct wk_math *made;
+
+	pthread_mutex_lock(&call->math->lock);
+	made = call->math->library == VG_MATH_FFT ? wk_fft_plan(call, status) : wk_dnn_plan(call, status);
+	pthread_mutex_unlock(&call->math->lock);
+	return made;
+}
+
 CUresult wk_do_math_make(struct wk_call *c, const struct vg_math_make_request *in, struct vg_math_make_reply *out)
 {
 	struct math_call call = read_call(in->function, 0, &in->arguments);
@@ -177,24 +222,24 @@ CUresult wk_do_math_make(struct wk_call *c, const struct vg_math_make_request *i
 	if (r == CUDA_SUCCESS && math->context != c->context)
 		r = CUDA_ERROR_INVALID_CONTEXT;
 	call.math = wk_raw(math);
-	if (r == CUDA_SUCCESS && (call.math->library != VG_MATH_DNN || in->function != DNN_PLAN))
+	if (r == CUDA_SUCCESS && !is_made(call.math->library, in->function))
 		r = CUDA_ERROR_NOT_SUPPORTED;
 	if (r == CUDA_SUCCESS)
-		r = wk_charge(WK_MATH, MATH_NETWORK_BYTES);
+		r = wk_charge(WK_MATH, MATH_PLAN_BYTES);
 	if (r != CUDA_SUCCESS)
 		return r;
 	call.values = out->values;
 	call.room = sizeof(out->values);
-	pthread_mutex_lock(&call.math->lock);
-	made = wk_dnn_plan(&call, &out->status);
-	pthread_mutex_unlock(&call.math->lock);
+	made = make_plan(&call, &out->status);
 	/* it ends before the handle that it was made with */
-	o = made ? wk_object_new(WK_MATH, math, made, MATH_NETWORK_BYTES) : NULL;
+	o = made ? wk_object_new(WK_MATH, math, made, 0) : NULL;
 	out->values_length = (uint32_t)call.filled;
-	if (o)
+	if (o) {
+		o->bytes = MATH_PLAN_BYTES;
 		return wk_put(c, in->created, o);
+	}
 	if (made)
 		wk_math_end(made);
-	wk_refund(WK_MATH, MATH_NETWORK_BYTES);
+	wk_refund(WK_MATH, MATH_PLAN_BYTES);
 	return made ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
