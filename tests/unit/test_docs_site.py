@@ -165,7 +165,7 @@ def test_the_readme_is_read_in_a_minute_and_sends_each_reader_on() -> None:
     for page in ("tutorial", "install", "concepts", "troubleshooting", "support-matrix", "index"):
         assert f"](docs/{page}.md" in text
     commands = re.findall(r"^    \./run (\w+)", text, re.MULTILINE)
-    assert commands == ["demo", "test"]
+    assert commands == ["demo", "demo", "test"]
 
 
 def test_symptoms_that_the_page_quotes_are_what_the_program_prints() -> None:
