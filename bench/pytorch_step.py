@@ -1,4 +1,4 @@
-"""A warm training step of torch_compiled.py's language model on "cuda": prints seconds, median, and waits for the host.
+"""A warm training step of gpu/torch_compiled.py's language model: median seconds, waits for the host, and the loss.
 
 usage: python -m bench.pytorch_step STEPS
 """
@@ -9,39 +9,24 @@ import sys
 import time
 
 import torch
-from torch import nn
 
-# its settings, too: nothing that needs one of PyTorch's own kernels
-from bench.gpu.torch_compiled import count_waits, make_data, make_network
+from bench.gpu.torch_compiled import compile_step, count_waits, make_data, make_network
 
+#: steps in which kernels are compiled and calls are of a new kind
 WARM = 3
 
 
 def main() -> None:
-    steps = int(sys.argv[1])
     torch.manual_seed(0)
-    x, y = make_data("gpt")
-    network, x, y, one = (
-        make_network("gpt").to("cuda"),
-        x.to("cuda"),
-        y.to("cuda"),
-        torch.tensor(1.0).to("cuda"),
-    )
-    loss_of = nn.CrossEntropyLoss()
-    sgd = torch.optim.SGD(network.parameters(), lr=0.02)
-    forward = torch.compile(lambda x, y: loss_of(network(x), y))
-    update = torch.compile(sgd.step)
+    take_step = compile_step("gpt", make_network("gpt"), *make_data("gpt"))
+    for _ in range(WARM):
+        take_step()
     times, waits, loss = [], 0, 0.0
-    for step in range(WARM + steps):
+    for _ in range(int(sys.argv[1])):
         before, began = count_waits(), time.perf_counter()
-        sgd.zero_grad()
-        lost = forward(x, y)
-        lost.backward(one)
-        update()
-        loss = lost.item()
-        if step >= WARM:
-            times.append(time.perf_counter() - began)
-            waits = max(waits, count_waits() - before)
+        loss = take_step()
+        times.append(time.perf_counter() - began)
+        waits = max(waits, count_waits() - before)
     print(json.dumps({"seconds": statistics.median(times), "waits": waits, "loss": loss}))
 
 

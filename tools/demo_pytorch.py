@@ -14,13 +14,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support.pytorch import ROOT, TRAIN, find_pytorch, torch_env
 from tools.demo import DIM, PLAIN, tell
 
-ROOT = Path(__file__).resolve().parents[1]
 MACHINE = "dgx-a100"
-TRAIN = "bench/gpu/torch_compiled.py"
-#: a program that is still training when the next command asks
 STEPS = 8
+#: steps that are not over when the next command asks who uses the slice
+LONGER = 40
 
 
 class Story:
@@ -63,7 +63,7 @@ def tell_story(story: Story) -> None:
     tell("A compiled network with convolutions trains, beside the same network on the CPU.")
     story.run(*python, TRAIN, "cnn", str(STEPS))
     tell("And a small language model. Who uses the slice meanwhile?")
-    training = story.start(*python, TRAIN, "gpt", str(STEPS), stdout=subprocess.PIPE)
+    training = story.start(*python, TRAIN, "gpt", str(LONGER), stdout=subprocess.PIPE)
     assert training.stdout is not None
     print(training.stdout.readline(), end="", flush=True)
     story.run("virtio", "list")
@@ -72,34 +72,24 @@ def tell_story(story: Story) -> None:
     story.run("mig", "list")
 
 
-def prepare(directory: Path, packages: str) -> dict[str, str]:
+def prepare(directory: Path) -> dict[str, str]:
     """The environment of the commands: a machine of the demo's own, and a ``python`` that has PyTorch."""
     programs = directory / "bin"
     programs.mkdir()
     (programs / "python").symlink_to(sys.executable)
-    # Triton compiles for the GPU itself; the simulated machine's assembler leaves it what the simulated GPU runs
-    ptxas = ROOT / "vgpumgr/_lib/sim/ptxas"
-    return {
-        **os.environ,
-        "PATH": f"{programs}:{os.environ['PATH']}",
-        "PYTHONPATH": f"{packages}:{ROOT}",
-        "TRITON_PTXAS_PATH": str(ptxas),
-        "TRITON_CACHE_DIR": str(directory / "triton"),
-        "TORCHINDUCTOR_CACHE_DIR": str(directory / "inductor"),
-        "VGPUMGR_SIM_ROOT": str(directory),
-    }
+    own = {"PATH": f"{programs}:{os.environ['PATH']}", "VGPUMGR_SIM_ROOT": str(directory)}
+    return {**os.environ, **torch_env(directory), **own}
 
 
 def main() -> int:
     """Start the machine, tell the story, stop it."""
-    packages = os.environ.get("VGPUMGR_PYTORCH")
-    if packages is None:
+    if find_pytorch() is None:
         print("demo: PyTorch is not set up; try: ./run demo --pytorch", file=sys.stderr)
         return 1
     began = time.monotonic()
     # short: the paths of sockets are limited
     with tempfile.TemporaryDirectory(prefix="vgd") as name:
-        env = prepare(Path(name), packages)
+        env = prepare(Path(name))
         machine = [sys.executable, "-m", "vgpumgr", "sim"]
         subprocess.run([*machine, "start", MACHINE], env=env, check=True, capture_output=True)
         try:

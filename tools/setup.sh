@@ -237,17 +237,16 @@ install_apparmor() {
 
 # what tests need that boot neither a guest nor the lab host
 setup_fast() { setup_debian_tests; setup_python_tests; setup_native; setup_nvcc; setup_prometheus; }
+# and all but PyTorch
+setup_tests() { setup_fast; setup_lintian; setup_rpm; setup_apparmor; setup_lab; }
 setup_all() {
 	local fetched
+	setup_debian_tests
 	setup_python_tests
 	# it waits for the network, mostly
 	setup_pytorch &
 	fetched=$!
-	setup_fast
-	setup_lintian
-	setup_rpm
-	setup_apparmor
-	setup_lab
+	setup_tests
 	wait "$fetched"
 	setup_pytorch
 }

@@ -57,6 +57,8 @@ make_root() {
 bring_native() {
 	[ -z "${FRESH_COMPILE-}" ] && [ "$(. /etc/os-release && echo "${VERSION_CODENAME-}")" = "$1" ] || return 0
 	[ -e build/stamp ] && [ -d vgpumgr/_lib ] || return 0
+	# what is cloned is what was built
+	git diff --quiet HEAD -- CMakeLists.txt cmake vgpumgr templates tests/native || return 0
 	cp -a build "$2/build"
 	cp -a vgpumgr/_lib "$2/vgpumgr/_lib"
 	# newer than the sources that were cloned just now

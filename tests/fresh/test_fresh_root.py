@@ -1,4 +1,7 @@
-"""The demo, a test and the packages on a stock Debian, made just now: with what set-up installs, and nothing else."""
+"""The demo, a test and the packages on a stock Debian, made just now: with what set-up installs, and nothing else.
+
+Where this machine is that Debian, its set-up has compiled the native part by the same commands, and that is taken over.
+"""
 
 from __future__ import annotations
 

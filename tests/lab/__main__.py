@@ -31,6 +31,8 @@ def main() -> int:
     )
     parser.add_argument("--break", dest="breakage", help="of power: a fault put in on purpose")
     options = parser.parse_args()
+    if options.command and options.what != "run":
+        parser.error(f"{options.what} has no arguments; options stand before it: {options.command}")
     if reason := unprivileged_reason():
         parser.error(reason)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

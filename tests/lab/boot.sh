@@ -50,7 +50,7 @@ serve() {
 	cat <&4 >&3 &
 	printf '\036ready 0\n' >&4
 	while :; do
-		# waits without a program: ten starts a second are much under emulation
+		# not sleep: to start a program ten times a second is half of the processor under emulation
 		read -r id command <&3 || { read -r -t 0.1 _ <&5; continue; }
 		(exec 3>&- 5>&- && eval "$command") >&4 2>&1 4>&- </dev/null
 		printf '\036%s %s\n' "$id" "$?" >&4

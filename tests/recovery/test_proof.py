@@ -42,8 +42,9 @@ def test_killed_again_in_recovery() -> None:
     assert done["planned"] == done["happened"] >= 40
 
 
-def test_killed_at_random() -> None:
-    done = run("kill_many", "--seed", "1", "--count", "1200")
+@pytest.mark.parametrize("seed", [1, 2])
+def test_killed_at_random(seed: int) -> None:
+    done = run("kill_many", "--seed", str(seed), "--count", "1200")
     assert done["wrong"] == []
     assert done["happened"] == done["planned"] == 1200
 
@@ -69,7 +70,7 @@ def test_any_damage_to_the_state_directory() -> None:
     assert done["damaged"] == 300
 
 
-@pytest.mark.parametrize("first", [1, 301])
+@pytest.mark.parametrize("first", [1, 301, 601, 901])
 def test_simulated_histories(first: int) -> None:
     seeds = range(first, first + 300)
     done = simulate(seeds)

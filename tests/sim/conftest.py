@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+
+from tests.sim.forwarded import TRANSPORTS, channel
+from tests.unit.transport_rig import Rig
 
 
 @pytest.fixture(params=["wide", "lanes"])
@@ -11,3 +16,17 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     name: str = request.param
     monkeypatch.setenv("VGPUMGR_SIM_ENGINE", name)
     return name
+
+
+@pytest.fixture(scope="module", params=TRANSPORTS)
+def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """A channel whose host has the mathematics libraries, over each transport in turn."""
+    with channel(request.param, tmp_path_factory.mktemp("machine")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """The same over shared memory alone."""
+    with channel("ring", tmp_path_factory.mktemp("machine")) as made:
+        yield made

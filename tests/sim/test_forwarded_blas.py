@@ -7,29 +7,25 @@ import re
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.sim.forwarded import MATH, channel
 from tests.unit.calls_rig import (
     NULL_DRIVER,
     PROGRAM_S,
     WORKER,
     null_channel,
     run_python,
-    simulated_channel,
     start_python,
 )
-from tests.unit.transport_rig import LIB, Rig
+from tests.unit.transport_rig import Rig
 from vgpumgr.virtio.codegen.blas import parse_blas
 from vgpumgr.virtio.codegen.coverage import MATHEMATICS
 
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
-MATH = f"--math={LIB / 'sim'}"
-TRANSPORTS = ("ring", "private", "serial")
 #: what the programs below begin with
 BEGIN = """
 import numpy as np
@@ -69,19 +65,6 @@ def gemm(handle=None, at=None, n=n, ld=n):
         handle or h, 0, 0, n, n, n, byref(ONE), A, ld, B, n, byref(ZERO), at or C, n
     )
 """
-
-
-@contextmanager
-def channel(transport: str, root: Path, *more: str) -> Iterator[Rig]:
-    """A channel whose host has the libraries."""
-    with simulated_channel(transport, root, *(more or (MATH,))) as rig:
-        yield rig
-
-
-@pytest.fixture(scope="module", params=TRANSPORTS)
-def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    with channel(request.param, tmp_path_factory.mktemp("machine")) as made:
-        yield made
 
 
 def test_products_wait_for_nothing_but_the_first_of_their_kind(rig: Rig) -> None:

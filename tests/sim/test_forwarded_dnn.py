@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.sim.test_forwarded_blas import TRANSPORTS, channel
+from tests.sim.forwarded import channel, run_case
 from tests.unit.calls_rig import (
     NULL_DRIVER,
     PROGRAM_S,
@@ -63,32 +62,14 @@ CASES = [
 EVERYWHERE = ["dnn_backend.types", "dnn_norm.types", "dnn_graphs.fusion", "dnn_behaviour.capture"]
 
 
-@pytest.fixture(scope="module", params=TRANSPORTS)
-def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    with channel(request.param, tmp_path_factory.mktemp("machine")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    with channel("ring", tmp_path_factory.mktemp("machine")) as made:
-        yield made
-
-
-def run_case(rig: Rig, case: str) -> None:
-    module, _, name = case.partition(".")
-    code = f"from tests.sim import {module}\n{module}.{name}(dnn)\n"
-    assert run_python(rig, BEGIN + code) == ""
-
-
 @pytest.mark.parametrize("case", [c for c in CASES if c not in EVERYWHERE])
 def test_the_hosts_tests_pass_in_a_guest(ring: Rig, case: str) -> None:
-    run_case(ring, case)
+    run_case(ring, BEGIN, case, "dnn")
 
 
 @pytest.mark.parametrize("case", EVERYWHERE)
 def test_they_pass_over_every_transport(rig: Rig, case: str) -> None:
-    run_case(rig, case)
+    run_case(rig, BEGIN, case, "dnn")
 
 
 def test_what_was_seen_before_waits_for_nothing(rig: Rig) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
+from tests.sim.forwarded import MATH, channel, run_case
 from tests.sim.test_blas import cases_of
-from tests.sim.test_forwarded_blas import MATH, TRANSPORTS, channel
 from tests.unit.calls_rig import PROGRAM_S, null_channel, run_python, start_python
 from tests.unit.transport_rig import Rig
 
@@ -30,32 +28,14 @@ CASES = [
 EVERYWHERE = ["fft_cases.simple", "fft_behaviour.capture"]
 
 
-@pytest.fixture(scope="module", params=TRANSPORTS)
-def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    with channel(request.param, tmp_path_factory.mktemp("machine")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    with channel("ring", tmp_path_factory.mktemp("machine")) as made:
-        yield made
-
-
-def run_case(rig: Rig, case: str) -> None:
-    module, _, name = case.partition(".")
-    code = f"from tests.sim import {module}\n{module}.{name}(fft)\n"
-    assert run_python(rig, BEGIN + code) == ""
-
-
 @pytest.mark.parametrize("case", [c for c in CASES if c not in EVERYWHERE])
 def test_the_hosts_tests_pass_in_a_guest(ring: Rig, case: str) -> None:
-    run_case(ring, case)
+    run_case(ring, BEGIN, case, "fft")
 
 
 @pytest.mark.parametrize("case", EVERYWHERE)
 def test_they_pass_over_every_transport(rig: Rig, case: str) -> None:
-    run_case(rig, case)
+    run_case(rig, BEGIN, case, "fft")
 
 
 def test_making_a_plan_waits_once_and_executing_it_never(rig: Rig) -> None:

@@ -5,22 +5,19 @@ Its compiled kernels are PTX and run; its own exist as machine code only, so no 
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.run_host import MACHINE, Host, read_line, wait_for
-from tests.unit.transport_rig import LIB
+from tests.support.pytorch import ROOT, TRAIN, find_pytorch, torch_env
+from tests.support.run_host import Host, end_all, started_machine
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.native, pytest.mark.pytorch, pytest.mark.timeout(1200)]
-TRAIN = str(ROOT / "bench/gpu/torch_compiled.py")
+TRAIN_PATH = str(ROOT / TRAIN)
 RUN = ("run", "--profile", "1g.10gb", "--")
 
 #: products in a graph; what is copied, saved, loaded and refused; workers that read data, which are forked
@@ -111,49 +108,33 @@ torch.testing.assert_close(out.cpu(), torch.fft.fft2(values), rtol=1e-3, atol=1e
 
 
 @pytest.fixture(scope="module")
-def machine() -> Iterator[Host]:
-    packages = os.environ.get("VGPUMGR_PYTORCH")
-    if packages is None:
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    if find_pytorch() is None:
         pytest.skip("PyTorch is not set up: ./run test without --fast brings it")
-    # short: the paths of sockets are limited
-    with tempfile.TemporaryDirectory(prefix="vgt") as directory:
-        host = Host(Path(directory))
-        kept = {
-            name: f"{directory}/{name}" for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
-        }
-        # one thread: what is measured here are results, and other tests run beside it
-        host.env |= kept | {
-            "PYTHONPATH": f"{packages}:{ROOT}", "TRITON_PTXAS_PATH": str(LIB / "sim/ptxas"),
-            "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        }  # fmt: skip
-        for verb in ("start", "stop"):
-            words = [sys.executable, "-m", "vgpumgr", "sim", verb, MACHINE]
-            subprocess.run(words, env=host.env, check=True, capture_output=True, timeout=240)
-            if verb == "start":
-                yield host
+    with started_machine(torch_env(tmp_path_factory.mktemp("kept"))) as host:
+        yield host
 
 
 @pytest.fixture
 def host(machine: Host) -> Iterator[Host]:
     """With nothing left behind by a test."""
     yield machine
-    for process in machine.started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-    machine.started.clear()
-    machine.call("recover")
-    assert machine.list_left() == {}
+    end_all(machine)
 
 
 def test_the_demo_trains_two_networks_as_on_the_cpu(machine: Host) -> None:
     """The losses of every step, and at most four waits in each but the first two: its program sees to both."""
     done = subprocess.run(
-        [sys.executable, "-m", "tools.demo_pytorch"], cwd=ROOT, check=False, capture_output=True, text=True,
-        env=machine.env | {"VGPUMGR_PYTORCH": machine.env["PYTHONPATH"].split(":")[0]}, timeout=900,
+        [sys.executable, "-m", "tools.demo_pytorch"], cwd=ROOT, env=machine.env, check=False,
+        capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("\nstep 7: cuda ") == 2
+    steps = re.findall(
+        r"^step (\d+): cuda (\S+), cpu (\S+), (\d+) waits$", done.stdout, re.MULTILINE
+    )
+    assert [int(step) for step, *_ in steps] == [*range(8), *range(40)]
+    assert all(abs(float(cuda) - float(cpu)) < 1e-4 for _, cuda, cpu, _ in steps)
+    assert all(int(waits) <= 4 for step, _, _, waits in steps if int(step) >= 2)
     assert "[3., 3., 3.]" in done.stdout
     assert re.search(r"^python-\d+ +1g.10gb +", done.stdout, re.MULTILINE)
     assert "note: MIG mode is off" in done.stderr
@@ -170,16 +151,20 @@ def test_fourier_transforms_are_the_cpus(host: Host) -> None:
     assert done.stdout == "1 0\n"
 
 
-def test_one_is_killed_and_another_trains_on(host: Host) -> None:
-    """Each on a slice of its own; nothing of the one that was killed in the middle of a step is left."""
-    words = (*RUN, sys.executable, TRAIN, "mlp", "60")
-    killed, other = host.start(*words), host.start(*words)
-    while not read_line(killed).startswith("step 3:"):
-        pass
-    killed.kill()
-    killed.wait()
-    said, complaint = other.communicate(timeout=600)
-    assert other.returncode == 0, complaint
-    assert said.splitlines()[-1].startswith("step 59:")
-    host.call("recover")
-    wait_for(lambda: not host.list_left(), "all is given back")
+#: two programs on one slice; one is killed in the middle of its steps, in no function of its own
+KILL = """
+"$0" "$1" mlp 100000 >"$2/killed" & killed=$!
+"$0" "$1" mlp 300 >"$2/other" & other=$!
+until grep -q '^step 5:' "$2/killed" && grep -q '^step 5:' "$2/other"; do sleep 0.05; done
+kill -KILL $killed; wait $killed; echo "killed $?"
+grep -c '^step 299:' "$2/other"
+wait $other; echo "other $?"
+grep -c '^step 299:' "$2/other"
+"""
+
+
+def test_one_is_killed_and_its_neighbour_trains_on(host: Host, tmp_path: Path) -> None:
+    """Both have the same worker: the losses of the other are right to its end, and nothing is left of either."""
+    done = host.call(*RUN, "bash", "-c", KILL, sys.executable, TRAIN_PATH, str(tmp_path))
+    assert done.stdout.split("\n") == ["killed 137", "0", "other 0", "1", ""]
+    assert host.list_left() == {}

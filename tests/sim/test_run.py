@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,7 +20,16 @@ import pytest
 
 from tests.guest.build_programs import build_programs
 from tests.support.attached_machine import attached_machine
-from tests.support.run_host import MACHINE, PATIENCE_S, Host, list_processes, read_line, wait_for
+from tests.support.run_host import (
+    MACHINE,
+    PATIENCE_S,
+    Host,
+    end_all,
+    list_processes,
+    read_line,
+    started_machine,
+    wait_for,
+)
 from tests.unit.transport_rig import LIB
 from vgpumgr.cli.backend import LocalBackend
 from vgpumgr.cli.main import main
@@ -65,33 +73,15 @@ os._exit(40 + len(heard))
 
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Host]:
-    # short: the paths of sockets are limited
-    with tempfile.TemporaryDirectory(prefix="vgr") as directory:
-        host = Host(Path(directory))
-        subprocess.run(
-            [sys.executable, "-m", "vgpumgr", "sim", "start", MACHINE],
-            env=host.env, check=True, capture_output=True, timeout=PATIENCE_S,
-        )  # fmt: skip
-        try:
-            yield host
-        finally:
-            subprocess.run(
-                [sys.executable, "-m", "vgpumgr", "sim", "stop", MACHINE],
-                env=host.env, check=True, capture_output=True, timeout=PATIENCE_S,
-            )  # fmt: skip
+    with started_machine() as host:
+        yield host
 
 
 @pytest.fixture
 def host(machine: Host) -> Iterator[Host]:
     """The machine as it was at first, before and after each test."""
     yield machine
-    for process in machine.started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-    machine.started.clear()
-    machine.call("recover")
-    assert machine.list_left() == {}
+    end_all(machine)
 
 
 RUN = ("run", "--profile", "1g.10gb")

@@ -6,16 +6,22 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.run_host import MACHINE, PATIENCE_S, Host, read_line, wait_for
+from tests.support.run_host import (
+    MACHINE,
+    PATIENCE_S,
+    Host,
+    end_all,
+    read_line,
+    started_machine,
+    wait_for,
+)
 from vgpumgr.app.metric_spec import SHARE_METRICS
 
 pytestmark = pytest.mark.native
@@ -56,32 +62,15 @@ OUT_OF_MEMORY = 2
 
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Host]:
-    # short: the paths of sockets are limited
-    with tempfile.TemporaryDirectory(prefix="vgs") as directory:
-        host = Host(Path(directory))
-        vgpumgr = [sys.executable, "-m", "vgpumgr", "sim"]
-        subprocess.run(
-            [*vgpumgr, "start", MACHINE],
-            env=host.env, check=True, capture_output=True, timeout=PATIENCE_S,
-        )  # fmt: skip
-        try:
-            yield host
-        finally:
-            subprocess.run(
-                [*vgpumgr, "stop", MACHINE], env=host.env, check=False, timeout=PATIENCE_S
-            )
+    with started_machine() as host:
+        yield host
 
 
 @pytest.fixture
 def host(machine: Host) -> Iterator[Host]:
     """The machine, which has no share before and none afterwards."""
     yield machine
-    for process in machine.started:
-        process.kill()
-        process.wait()
-    machine.started.clear()
-    machine.call("recover", code=None)
-    assert machine.list_left() == {}
+    end_all(machine)
 
 
 class Tenant:

@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,35 @@ class Host:
             "modes": [mode for mode in modes if mode],
         }
         return {name: value for name, value in found.items() if value}
+
+
+@contextmanager
+def started_machine(variables: Mapping[str, str] | None = None) -> Iterator[Host]:
+    """A simulated machine from start to stop; its commands have ``variables``, too."""
+    # short: the paths of sockets are limited
+    with tempfile.TemporaryDirectory(prefix="vgr") as directory:
+        host = Host(Path(directory))
+        host.env |= variables or {}
+        words = [sys.executable, "-m", "vgpumgr", "sim"]
+        how: dict[str, Any] = {"check": True, "capture_output": True, "timeout": PATIENCE_S}
+        subprocess.run([*words, "start", MACHINE], env=host.env, **how)
+        try:
+            yield host
+        finally:
+            subprocess.run([*words, "stop", MACHINE], env=host.env, **how)
+
+
+def end_all(host: Host) -> None:
+    """End what a test has started, and see that nothing is left of it."""
+    for process in host.started:
+        if process.poll() is None:
+            process.kill()
+        if process.stdin is not None and process.stdin.closed:
+            process.stdin = None
+        process.communicate()
+    host.started.clear()
+    host.call("recover")
+    assert host.list_left() == {}
 
 
 def list_processes(text: str) -> list[str]:

@@ -42,7 +42,7 @@ def null_channel(transport: str, **env: str) -> Iterator[Rig]:
 
 @contextmanager
 def simulated_channel(
-    transport: str, root: Path, *more: str, machine: str = "a30-pair"
+    transport: str, root: Path, *more: str, machine: str = "a30-pair", make: type[Rig] = Rig
 ) -> Iterator[Rig]:
     """A channel whose worker has a machine's simulated driver; ``more`` are arguments of the worker."""
     driver = LIB / "sim" / "libcuda.so.1"
@@ -52,7 +52,7 @@ def simulated_channel(
         try:
             for key, value in machines.machine_env(machine).items():
                 patch.setenv(key, value)
-            with Rig(transport, worker=WORKER, worker_args=("--cuda", str(driver), *more)) as rig:
+            with make(transport, worker=WORKER, worker_args=("--cuda", str(driver), *more)) as rig:
                 yield rig
         finally:
             machines.destroy_machine(machine)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import socket
+import time
+from pathlib import Path
 
 import pytest
 
 from bench.__main__ import BENCHMARKS, show
 from bench.registry import Figure
+from tests.support.far import Line
 
 #: what needs neither a guest nor minutes
 QUICK = ("cli", "daemon", "inventory", "planner", "recovery", "top")
@@ -25,3 +29,30 @@ def test_a_benchmark_runs(name: str) -> None:
         assert figure.ours > 0
         assert figure.floor > 0
         assert figure.name in show(figure)
+
+
+@pytest.mark.native
+def test_a_far_line_takes_its_time_each_way(tmp_path: Path) -> None:
+    """What ``bench pytorch`` means by a millisecond: no answer comes sooner, and bytes stay in order."""
+    delay_s = 0.05
+    with socket.socket(socket.AF_UNIX) as there, socket.socket(socket.AF_UNIX) as here:
+        there.bind(str(tmp_path / "there"))
+        there.listen()
+        line = Line(tmp_path / "here", tmp_path / "there", delay_s)
+        here.connect(str(tmp_path / "here"))
+        other, _ = there.accept()
+        with other:
+            began = time.monotonic()
+            here.sendall(b"one ")
+            here.sendall(b"two")
+            got = b""
+            while len(got) < len(b"one two"):
+                got += other.recv(64)
+            other.sendall(got)
+            back = b""
+            while len(back) < len(got):
+                back += here.recv(64)
+            assert back == b"one two"
+            assert time.monotonic() - began >= 2 * delay_s
+        assert here.recv(64) == b""
+        line.close()
