@@ -25,7 +25,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 #: what takes longest begins first, so that none of it is left when all else is done
 LONGEST = (
-    "tests/lab/test_systemd.py", "tests/fresh/", "tests/lab/", "tests/sanitize/", "tests/recovery/test_proof.py",
+    "tests/fresh/", "tests/lab/", "tests/systemd/", "tests/sanitize/", "tests/recovery/test_proof.py",
     "tests/unit/test_packages.py", "tests/unit/test_rpm.py", "tests/unit/test_wheel.py", "tests/recovery/",
     "tests/fuzz/", "tests/sim/test_pytorch.py", "tests/guest/", "tests/api/", "tests/hostile/",
 )  # fmt: skip

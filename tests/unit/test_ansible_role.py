@@ -1,7 +1,7 @@
 """The role: what it says of itself, and what it does to hosts that are refused and to a host with the names of RHEL.
 
 Such a host is this system, seen through an overlay: what is written to it can be listed, and is thrown away. The role
-on a Debian with systemd: tests/lab/test_systemd.py.
+on a Debian with systemd: tests/systemd/test_role.py.
 """
 
 from __future__ import annotations
