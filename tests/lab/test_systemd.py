@@ -33,13 +33,17 @@ def host(lab: Lab, tmp_path: Path) -> LabHost:
     subprocess.run(words, cwd=ROOT, check=True, capture_output=True, timeout=900)
     with tempfile.TemporaryDirectory() as tree:
         for name in ("vgpumgr", "vgpumgr-host"):
-            subprocess.run(["dpkg-deb", "-x", next(tmp_path.glob(f"{name}_*.deb")), tree], check=True)
+            subprocess.run(
+                ["dpkg-deb", "-x", next(tmp_path.glob(f"{name}_*.deb")), tree], check=True
+            )
         program = Path(tree) / "usr/lib/vgpumgr-host"
         compile_words = ["-I", "-m", "compileall", "-q", "-j2", "-s", tree, "-p", "/", program]
         # sources of other versions of Python are left out, as by Debian's py3compile
         subprocess.run(["/usr/bin/python3", *compile_words], check=False, stdout=subprocess.DEVNULL)
         subprocess.run(["tar", "-cf", host.out / "files.tar", "-C", tree, "usr", "etc"], check=True)
-    host.check("tar -x --no-same-owner --keep-directory-symlink -C / -f /out/files.tar && rm /out/files.tar")
+    host.check(
+        "tar -x --no-same-owner --keep-directory-symlink -C / -f /out/files.tar && rm /out/files.tar"
+    )
     # a start of the daemon takes many times as long under emulation
     (host.out / "slow").write_text("[Service]\nTimeoutStartSec=400\n")
     host.check(f"mkdir -p {DROP_IN} && cp /out/slow {DROP_IN}/slow.conf && systemctl daemon-reload")

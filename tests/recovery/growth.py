@@ -131,10 +131,11 @@ def _find_slope(points: Sequence[tuple[int, int]]) -> float:
 
 
 def _without_largest_step(points: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
-    """A table that doubles is one step, and no growth in each cycle: the largest counts as the usual one."""
+    """A table that doubles is one step, and no growth in each cycle: the largest counts as the others do."""
     steps: list[float] = [y2 - y1 for (_, y1), (_, y2) in pairwise(points)]
     largest = steps.index(max(steps))
-    steps[largest] = statistics.median(steps)
+    # of itself where there is no other
+    steps[largest] = statistics.median(steps[:largest] + steps[largest + 1 :] or steps)
     level = accumulate(steps, initial=float(points[0][1]))
     return [(x, y) for (x, _), y in zip(points, level, strict=True)]
 

@@ -71,9 +71,7 @@ def change_unit(host: Container, unit: str, text: str) -> None:
     """A drop-in for a unit, which systemd has read."""
     (host.out / "drop-in").write_text(text)
     place = f"{DROP_INS}/{unit}.d"
-    host.check(
-        f"mkdir -p {place} && cp /out/drop-in {place}/test.conf && systemctl daemon-reload"
-    )
+    host.check(f"mkdir -p {place} && cp /out/drop-in {place}/test.conf && systemctl daemon-reload")
 
 
 def wait_for(is_so: Callable[[], bool], what: str) -> None:
@@ -98,7 +96,9 @@ def boot() -> Iterator[Container]:
         )  # fmt: skip
     try:
         container = Container(directory, find_init(outer, directory / "log"))
-        wait_for(lambda: container.run("systemctl is-active -q multi-user.target").status == 0, "boot")
+        wait_for(
+            lambda: container.run("systemctl is-active -q multi-user.target").status == 0, "boot"
+        )
         yield container
     finally:
         outer.kill()

@@ -39,7 +39,9 @@ def host(bare: Container) -> Container:
     often = "OnCalendar=\nOnCalendar=*:*:0/4\nRandomizedDelaySec=0\n"
     change_unit(bare, "vgpumgr-metrics.timer", f"[Timer]\n{often}")
     start = "-m vgpumgr sim start dgx-a100 --libvirt qemu:///system"
-    bare.check(f"mkdir {MACHINE['VGPUMGR_SIM_ROOT']} && cd {ROOT} && {variables} {sys.executable} {start}")
+    bare.check(
+        f"mkdir {MACHINE['VGPUMGR_SIM_ROOT']} && cd {ROOT} && {variables} {sys.executable} {start}"
+    )
     bare.check("systemctl start libvirtd.service && virsh -q define /out/bare.xml")
     return bare
 
