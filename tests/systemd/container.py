@@ -87,11 +87,14 @@ def boot() -> Iterator[Container]:
     """A container with nothing of ours installed, until the context ends."""
     directory = Path(tempfile.mkdtemp(prefix="vgs.", dir=short()))
     (directory / "out").mkdir()
+    groups = find_groups()
+    assert groups is not None
+    group = groups / directory.name
     # what lies on another file system than /
     folders = [ROOT, Path(os.environ["VGPUMGR_CACHE"]), Path(sys.base_prefix)]
     with (directory / "log").open("wb") as log:
         outer = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", HERE / "container.sh", directory, *folders],
+            ["setpriv", "--pdeathsig", "KILL", HERE / "container.sh", group, directory, *folders],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         )  # fmt: skip
     try:
@@ -103,7 +106,7 @@ def boot() -> Iterator[Container]:
     finally:
         outer.kill()
         outer.wait()
-        remove_group(directory.name)
+        remove_group(group)
         shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -120,18 +123,22 @@ def find_init(outer: subprocess.Popen[bytes], log: Path) -> int:
     return int(children.read_text())
 
 
-def remove_group(name: str) -> None:
-    """The control group, whose last processes end just now."""
+def find_groups() -> Path | None:
+    """Where this machine has control groups of version 2, with or without controllers."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    tree = Path(next(words[1] for words in mounts if words[2] == "cgroup2")) / name
+    return next((Path(words[1]) for words in mounts if words[2] == "cgroup2"), None)
+
+
+def remove_group(group: Path) -> None:
+    """The control group, whose last processes end just now."""
 
     def is_gone() -> bool:
-        for directory, _, _ in os.walk(tree, topdown=False):
+        for directory, _, _ in os.walk(group, topdown=False):
             with suppress(OSError):
                 Path(directory).rmdir()
-        return not tree.exists()
+        return not group.exists()
 
-    wait_for(is_gone, f"{tree} is empty")
+    wait_for(is_gone, f"{group} is empty")
 
 
 def unavailable_reason() -> str | None:
@@ -141,5 +148,6 @@ def unavailable_reason() -> str | None:
     if not Path("/lib/systemd/systemd").exists():
         return "no systemd is installed"
     file_systems = Path("/proc/filesystems").read_text().split()
-    missing = [name for name in ("overlay", "cgroup2") if name not in file_systems]
-    return f"this kernel has no {missing[0]}" if missing else None
+    if "overlay" not in file_systems:
+        return "this kernel has no overlay file system"
+    return None if find_groups() else "no control groups of version 2 are mounted"

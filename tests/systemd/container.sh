@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# container.sh DIRECTORY FOLDER...: systemd as the first process of namespaces of its own, until it is killed.
+# container.sh GROUP DIRECTORY FOLDER...: systemd as the first process of namespaces and of a control group of its own,
+# until it is killed.
 #
 # Its root is this machine's own under an overlay in memory, less this machine's own units; FOLDERs are seen as they are,
 # DIRECTORY/out as /out. As container managers have it, /sys and /proc/sys cannot be written, and /dev has no devices but
@@ -82,8 +83,7 @@ enter_container() {
 if [ "$1" = --inside ]; then
 	enter_container "${@:2}"
 fi
-# a control group of its own, where version 2 is mounted
-tree=$(findmnt -nrt cgroup2 -o TARGET | head -n 1)
-mkdir "$tree/${1##*/}"
-echo $$ >"$tree/${1##*/}/cgroup.procs"
+mkdir "$1"
+echo $$ >"$1/cgroup.procs"
+shift
 exec unshare --mount --pid --uts --ipc --cgroup --net --fork --kill-child bash "$0" --inside "$@"
