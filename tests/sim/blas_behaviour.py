@@ -321,12 +321,26 @@ def missing_operands(gpu: Gpu) -> None:
     assert status == OK
     assert gpu.wait() == OK
     assert np.all(read(gpu, c, 16) == 2)
+    nan = gpu.upload(np.full(16, np.nan, "f4"))
+    status = gpu.blas.cublasSgemm_v2(
+        gpu.handle, 0, 0, 4, 4, 4, byref(zero), c_void_p(nan), 4, c_void_p(nan), 4, byref(two), c_void_p(c), 4
+    )  # fmt: skip
+    assert status == OK
+    assert gpu.wait() == OK
+    assert np.all(read(gpu, c, 16) == 4), "not read, where it is there"
+    status = gpu.blas.cublasSgemmStridedBatched(
+        gpu.handle, 0, 0, 2, 2, 2, byref(zero), None, 2, c_int64(4), None, 2, c_int64(4), byref(two), c_void_p(c), 2,
+        c_int64(4), 4,
+    )  # fmt: skip
+    assert status == OK
+    assert gpu.wait() == OK
+    assert np.all(read(gpu, c, 16) == 8)
+    assert scal(gpu, 0.25, c, n=16) == OK
     assert scal(gpu, 2, 0, n=0) == OK
     assert scal(gpu, 2, 0, n=-1) == OK
     result = c_float(7)
     assert gpu.blas.cublasSnrm2_v2(gpu.handle, 0, None, 1, byref(result)) == OK
     assert result.value == 0
-    nan = gpu.upload(np.full(16, np.nan, "f4"))
     status = gpu.blas.cublasSgemm_v2(
         gpu.handle,
         0,

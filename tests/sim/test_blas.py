@@ -89,6 +89,19 @@ def test_captured_work(machine: Machine, case: str) -> None:
     run(machine, "blas_graphs", case)
 
 
+#: kernels of OpenBLAS, and what a processor must have for them
+KERNELS = {"Prescott": "pni", "Haswell": "avx2", "SkylakeX": "avx512vl"}
+
+
+def test_what_is_read_depends_on_no_processor(machine: Machine) -> None:
+    """OpenBLAS has kernels for each kind of processor, and not all of them leave out what a factor of 0 leaves out."""
+    flags = Path("/proc/cpuinfo").read_text().split()
+    kernels = [name for name, flag in KERNELS.items() if flag in flags]
+    assert kernels
+    for name in kernels:
+        run(machine, "blas_behaviour", "missing_operands", OPENBLAS_CORETYPE=name)
+
+
 def test_the_driver_is_found_that_the_process_has(machine: Machine) -> None:
     """The library finds the driver by its SONAME, from whatever path it was loaded."""
     env = {k: v for k, v in machine.environment().items() if k != "LD_LIBRARY_PATH"}

@@ -39,7 +39,7 @@ static void multiply(const struct product *p, int base, struct borrowed *a, stru
 	void (*gemm)(const char *, const char *, const int *, const int *, const int *, const void *, const void *,
 		     const int *, const void *, const int *, const void *, void *, const int *);
 	const char *ops = "NTC";
-	int m = (int)p->m, n = (int)p->n, k = (int)p->k;
+	int m = (int)p->m, n = (int)p->n, k = p->alpha != 0 ? (int)p->k : 0; /* see is_product_of_nothing() */
 	double complex alpha, beta;
 
 	bl_store(&alpha, base, 0, p->alpha);
