@@ -10,13 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.registry import Figure, at_least
+from bench.registry import Figure, at_least, at_most
 from vgpumgr.host.machine import LIB_DIR as LIB
 from vgpumgr.virtio.keeper import Keeper, KeeperOptions
 
 CALLS = 1_000_000
 NULL = LIB / "bin" / "null" / "libcuda.so.1"
 GOAL_PER_S = 1e6
+#: of one launch in the guest's library
+GOAL_INSTRUCTIONS = 800
+PROGRAM = (str(LIB / "bench" / "vgpumgr-bench-calls"), str(LIB / "guest" / "libcuda.so.1"))
 
 
 @contextmanager
@@ -48,13 +51,19 @@ def null_channel(
             keeper.stop()
 
 
+def count_instructions() -> int:
+    """Of one launch, from call to return, in a process that has launched before; the same whatever the machine does."""
+    with null_channel() as socket:
+        env = os.environ | {"VGPUMGR_AGENT": str(socket)}
+        done = subprocess.run(
+            [*PROGRAM, "steps"], env=env, capture_output=True, text=True, check=True
+        )
+    return int(done.stdout)
+
+
 def run() -> Iterator[Figure]:
-    """Launches a second, against the goal of a million."""
-    program = [
-        str(LIB / "bench" / "vgpumgr-bench-calls"),
-        str(LIB / "guest" / "libcuda.so.1"),
-        str(CALLS),
-    ]
+    """Launches a second, against the goal of a million; instructions of one."""
+    program = [*PROGRAM, str(CALLS)]
     with null_channel() as socket:
         env = os.environ | {"VGPUMGR_AGENT": str(socket)}
         rates = []
@@ -67,4 +76,16 @@ def run() -> Iterator[Figure]:
     goal, met = at_least(1, ours, GOAL_PER_S)
     yield Figure(
         "launches without outputs", ours, GOAL_PER_S, "1/s", "the goal", goal, met, "null driver"
+    )
+    steps = count_instructions()
+    goal, met = at_most(1, steps, GOAL_INSTRUCTIONS)
+    yield Figure(
+        "instructions of a launch",
+        steps,
+        GOAL_INSTRUCTIONS,
+        "",
+        "the goal",
+        goal,
+        met,
+        "null driver",
     )

@@ -2,16 +2,21 @@
 /*
  * Launches without outputs as fast as one thread can make them. Prints calls a second, the final synchronise included,
  * and the waits of that part. Arguments: the library, the number of calls. With a third, a number of kernels: the same of
- * launches of a graph that has captured so many.
+ * launches of a graph that has captured so many. With "steps" for the number: the instructions of one launch.
  */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
+
+#include "steps.h"
 
 typedef int launch_fn(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
 		      void **);
+
+enum { LAUNCHES = 101 };
 
 static void *cuda;
 
@@ -66,20 +71,14 @@ static void *capture(void *function, int kernels, void **stream)
 	return exec;
 }
 
-int main(int argc, char **argv)
+/* The library with a context; a kernel that has been launched often. */
+static void *prepare(const char *library)
 {
-	int calls = argc > 2 ? atoi(argv[2]) : 1000000, kernels = argc > 3 ? atoi(argv[3]) : 0;
-	void *context, *module, *function, *exec = NULL, *stream = NULL;
-	int (*launch_graph)(void *, void *), (*sync)(void);
-	uint64_t (*waits)(void), before;
-	double start, took;
+	void *context, *module, *function;
 
-	cuda = dlopen(argc > 1 ? argv[1] : "libcuda.so.1", RTLD_NOW);
+	cuda = dlopen(library, RTLD_NOW);
 	if (!cuda)
 		exit(2);
-	launch_graph = (int (*)(void *, void *))find("cuGraphLaunch");
-	sync = (int (*)(void))find("cuCtxSynchronize");
-	waits = (uint64_t(*)(void))find("vgpumgr_channel_waits");
 	check(((int (*)(unsigned))find("cuInit"))(0));
 	check(((int (*)(void **, int))find("cuDevicePrimaryCtxRetain"))(&context, 0));
 	check(((int (*)(void *))find("cuCtxSetCurrent"))(context));
@@ -87,6 +86,39 @@ int main(int argc, char **argv)
 	check(((int (*)(void **, void *, const char *))find("cuModuleGetFunction"))(&function, module, "kernel"));
 	for (int i = 0; i < 10000; i++)
 		launch(function, NULL);
+	return function;
+}
+
+/* Launches one by one, each with an idle channel. */
+static void launch_marked(const char *library)
+{
+	void *function = prepare(library);
+	int (*sync)(void) = (int (*)(void))find("cuCtxSynchronize");
+
+	for (int i = 0; i < LAUNCHES; i++) {
+		check(sync());
+		steps_mark();
+		launch(function, NULL);
+		steps_mark();
+	}
+}
+
+int main(int argc, char **argv)
+{
+	int calls = argc > 2 ? atoi(argv[2]) : 1000000, kernels = argc > 3 ? atoi(argv[3]) : 0;
+	void *function, *exec = NULL, *stream = NULL;
+	int (*launch_graph)(void *, void *), (*sync)(void);
+	uint64_t (*waits)(void), before;
+	double start, took;
+
+	if (argc > 2 && !strcmp(argv[2], "steps")) {
+		printf("%ld\n", steps_count(launch_marked, argv[1], LAUNCHES));
+		return 0;
+	}
+	function = prepare(argc > 1 ? argv[1] : "libcuda.so.1");
+	launch_graph = (int (*)(void *, void *))find("cuGraphLaunch");
+	sync = (int (*)(void))find("cuCtxSynchronize");
+	waits = (uint64_t(*)(void))find("vgpumgr_channel_waits");
 	if (kernels)
 		exec = capture(function, kernels, &stream);
 	check(sync());

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import calls
 from bench.__main__ import BENCHMARKS, show
 from bench.registry import Figure
 from tests.support.far import Line
@@ -56,3 +57,10 @@ def test_a_far_line_takes_its_time_each_way(tmp_path: Path) -> None:
             assert time.monotonic() - began >= 2 * delay_s
         assert here.recv(64) == b""
         line.close()
+
+
+@pytest.mark.native
+def test_a_launch_in_the_guest_takes_few_instructions() -> None:
+    """Counted step by step, so that no load of the machine changes it: the library's, the doorbell and the caller's."""
+    found = calls.count_instructions()
+    assert 100 < found <= calls.GOAL_INSTRUCTIONS

@@ -75,20 +75,15 @@ CUresult cuda_check_clusters(const CUlaunchConfig *config, const struct cuda_clu
 	return CUDA_SUCCESS;
 }
 
-CUresult cuda_check_launch(const CUlaunchConfig *config, const struct cuda_launch_limits *limits)
+CUresult cuda_check_launch(const CUlaunchConfig *c, const struct cuda_launch_limits *limits)
 {
-	const unsigned int grid[] = { config->gridDimX, config->gridDimY, config->gridDimZ };
-	const unsigned int block[] = { config->blockDimX, config->blockDimY, config->blockDimZ };
-	uint64_t threads = 1;
+	uint64_t threads = (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ;
 
-	for (int i = 0; i < 3; i++) {
-		if (!grid[i] || !block[i] || grid[i] > limits->grid[i] || block[i] > limits->block[i])
-			return CUDA_ERROR_INVALID_VALUE;
-		threads *= block[i];
-	}
-	if (threads > limits->threads || config->sharedMemBytes > limits->shared)
+	/* each launch comes through here; 0 less 1 is more than any limit */
+	if (c->gridDimX - 1 >= limits->grid[0] || c->gridDimY - 1 >= limits->grid[1] || c->gridDimZ - 1 >= limits->grid[2] ||
+	    c->blockDimX - 1 >= limits->block[0] || c->blockDimY - 1 >= limits->block[1] || c->blockDimZ - 1 >= limits->block[2])
 		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_SUCCESS;
+	return threads > limits->threads || c->sharedMemBytes > limits->shared ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 /* A buffer and its length, in any order, ended by CU_LAUNCH_PARAM_END. It may be padded at its end, never short. */

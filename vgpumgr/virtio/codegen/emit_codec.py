@@ -71,12 +71,14 @@ def _size(fields: tuple[Field, ...], side: str) -> str:
     return " + ".join(parts)
 
 
-def _put(f: Field, side: str) -> str:
+def put(f: Field, side: str, to: str = "e", of: str = "v") -> str:
+    """The line that encodes a field of ``of``."""
     if f.kind in BLOBS:
         if side == "request":
-            return f"\tvg_put_bytes(e, v->{f.name}.data, v->{f.name}.length, {f.cap});"
-        return f"\tvg_put_bytes(e, v->{f.name}, v->{f.name}_length, {f.cap});"
-    return f"\tvg_put_{f.kind if f.kind in (Kind.I32, Kind.F32) else 'u64'}(e, v->{f.name});"
+            return f"\tvg_put_bytes({to}, {of}->{f.name}.data, {of}->{f.name}.length, {f.cap});"
+        return f"\tvg_put_bytes({to}, {of}->{f.name}, {of}->{f.name}_length, {f.cap});"
+    kind = f.kind if f.kind in (Kind.I32, Kind.F32) else "u64"
+    return f"\tvg_put_{kind}({to}, {of}->{f.name});"
 
 
 def _get(f: Field, side: str) -> str:
@@ -100,7 +102,7 @@ def emit_codec(spec: Spec) -> str:
             out.append(f"size_t vg_size_{o.name}_{side}(const {struct} *v{unused})\n{{")
             out.append(f"\treturn {_size(fields, side)};\n}}\n")
             out.append(f"void vg_put_{o.name}_{side}(struct vg_encoder *e, const {struct} *v)\n{{")
-            out += [_put(f, side) for f in fields]
+            out += [put(f, side) for f in fields]
             out.append(f"}}\n\nvoid vg_get_{o.name}_{side}(struct vg_decoder *d, {struct} *v)\n{{")
             out += [_get(f, side) for f in fields]
             out.append("}\n")

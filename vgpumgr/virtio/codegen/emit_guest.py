@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vgpumgr.virtio.codegen.emit_codec import banner, sides
+from vgpumgr.virtio.codegen.emit_codec import banner, put, sides
 from vgpumgr.virtio.codegen.model import BLOBS, CallClass, Function, Kind, Operation, Param, Spec
 
 LOOKUPS = {
@@ -84,11 +84,47 @@ def _emit_exchange(o: Operation) -> list[str]:
     return out
 
 
+def _is_posted(o: Operation) -> bool:
+    """Whether a call is words that nobody waits for: the shim has a short way for these, too, if they are few."""
+    return o.call_class is CallClass.QUIET and o.bulk == "none" and bool(dict(sides(o)))
+
+
+def _emit_post(o: Operation) -> list[str]:
+    """The sender of such a call: words of its own, which go to the channel in one piece."""
+    is_fixed = not any(f.kind in BLOBS for f in dict(sides(o))["request"])
+    room = f"VG_MAX_{o.name}_request / 8" if is_fixed else "SHIM_KEY_MAX / 8"
+    out = [f"{_sender(o)}\n{{", f"\tuint64_t asked[{room}];", "\tstruct vg_encoder e;"]
+    size = "sizeof(asked)"
+    if not is_fixed:
+        size = "size"
+        out.append(f"\tsize_t size = vg_size_{o.name}_request(in);")
+        out.append(f"\n\tif (size > sizeof(asked))\n\t\treturn {_long_name(o)}(in);")
+    else:
+        out.append("")
+    out.append("\tvg_encoder_init(&e, asked, sizeof(asked));")
+    # here and not in a function of the codec's: with sizes that are constants the compiler drops the checks
+    out += [put(f, "request", "&e", "in") for f in dict(sides(o))["request"]]
+    out.append(f"\tif (e.failed || e.at != (uint8_t *)asked + {size})")
+    out.append("\t\treturn CUDA_ERROR_INVALID_VALUE;")
+    out.append(f"\treturn shim_post({_channel(o)}, VG_OP_{o.name}, asked, {size});\n}}\n")
+    return out if is_fixed else [*_emit_frame(o, _long_name(o)), *out]
+
+
+def _long_name(o: Operation) -> str:
+    return f"send_long_{o.name}"
+
+
 def _emit_sender(o: Operation) -> list[str]:
     if _is_fixed(o):
         return _emit_exchange(o)
+    return _emit_post(o) if _is_posted(o) else _emit_frame(o)
+
+
+def _emit_frame(o: Operation, name: str = "") -> list[str]:
+    """The sender of a call of any kind and size; ``name`` is that of one that another sender calls."""
     has = dict(sides(o))
-    out = [f"{_sender(o)}\n{{", "\tstruct shim_frame f;", "\tCUresult r;\n"]
+    declared = f"static {_sender(o).replace(f'vg_send_{o.name}', name)}" if name else _sender(o)
+    out = [f"{declared}\n{{", "\tstruct shim_frame f;", "\tCUresult r;\n"]
     size = f"vg_size_{o.name}_request(in)" if "request" in has else "0"
     kind = {
         CallClass.QUIET: "SHIM_QUIET",

@@ -138,6 +138,8 @@ struct vg_words {
  * vg_reply_done(), at a fraction of their cost.
  */
 int vg_exchange(struct vg_conn *conn, uint32_t op, const uint64_t *request, size_t length, struct vg_words *reply);
+/* As vg_begin() and vg_post(), of words and without bulk. */
+int vg_post_words(struct vg_conn *conn, uint32_t op, const uint64_t *request, size_t length);
 
 /* ---- worker side ------------------------------------------------------------------------------------------- */
 

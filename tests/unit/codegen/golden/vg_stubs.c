@@ -42,15 +42,16 @@ CUresult vg_send_hello(const struct vg_hello_request *in, struct vg_hello_reply 
 
 CUresult vg_send_cuWork(const struct vg_cuWork_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuWork_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuWork, SHIM_QUIET, vg_size_cuWork_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuWork_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->count);
+	vg_put_u64(&e, in->hStream);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_cuWork, asked, sizeof(asked));
 }
 
 CUresult vg_send_cuAsk(const struct vg_cuAsk_request *in, struct vg_cuAsk_reply *out)

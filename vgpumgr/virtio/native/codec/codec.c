@@ -30,9 +30,10 @@ void vg_put_bytes(struct vg_encoder *e, const void *data, size_t length, size_t 
 		e->failed = true;
 		return;
 	}
-	if (length)
+	if (padded) {
+		memset(e->at + padded - 8, 0, 8);
 		memcpy(e->at, data, length);
-	memset(e->at + length, 0, padded - length);
+	}
 	e->at += padded;
 }
 

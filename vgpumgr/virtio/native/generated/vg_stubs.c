@@ -403,18 +403,18 @@ CUresult vg_send_math_create(const struct vg_math_create_request *in, struct vg_
 
 CUresult vg_send_math_destroy(const struct vg_math_destroy_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_math_destroy_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_math_destroy, SHIM_QUIET, vg_size_math_destroy_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_math_destroy_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->handle);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_math_destroy, asked, sizeof(asked));
 }
 
-CUresult vg_send_math_call(const struct vg_math_call_request *in)
+static CUresult send_long_math_call(const struct vg_math_call_request *in)
 {
 	struct shim_frame f;
 	CUresult r;
@@ -425,6 +425,26 @@ CUresult vg_send_math_call(const struct vg_math_call_request *in)
 	vg_put_math_call_request(&f.encoder, in);
 	r = shim_send(&f);
 	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_math_call(const struct vg_math_call_request *in)
+{
+	uint64_t asked[SHIM_KEY_MAX / 8];
+	struct vg_encoder e;
+	size_t size = vg_size_math_call_request(in);
+
+	if (size > sizeof(asked))
+		return send_long_math_call(in);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->handle);
+	vg_put_u64(&e, in->stream);
+	vg_put_u64(&e, in->function);
+	vg_put_u64(&e, in->mode);
+	vg_put_bytes(&e, in->arguments.data, in->arguments.length, 2048);
+	if (e.failed || e.at != (uint8_t *)asked + size)
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_math_call, asked, size);
 }
 
 CUresult vg_send_math_try(const struct vg_math_try_request *in, struct vg_math_try_reply *out)
@@ -530,15 +550,15 @@ CUresult vg_send_memory_allocate_pitch(const struct vg_memory_allocate_pitch_req
 
 CUresult vg_send_memory_free(const struct vg_memory_free_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_memory_free_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_memory_free, SHIM_QUIET, vg_size_memory_free_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_memory_free_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->address);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_memory_free, asked, sizeof(asked));
 }
 
 CUresult vg_send_memory_allocate_async(const struct vg_memory_allocate_async_request *in, struct vg_memory_allocate_async_reply *out)
@@ -565,15 +585,16 @@ CUresult vg_send_memory_allocate_async(const struct vg_memory_allocate_async_req
 
 CUresult vg_send_memory_free_async(const struct vg_memory_free_async_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_memory_free_async_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_memory_free_async, SHIM_QUIET, vg_size_memory_free_async_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_memory_free_async_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->address);
+	vg_put_u64(&e, in->stream);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_memory_free_async, asked, sizeof(asked));
 }
 
 CUresult vg_send_pool_default(const struct vg_pool_default_request *in)
@@ -606,15 +627,14 @@ CUresult vg_send_pool_create(const struct vg_pool_create_request *in)
 
 CUresult vg_send_pool_destroy(const struct vg_pool_destroy_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_pool_destroy_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->pool), VG_OP_pool_destroy, SHIM_QUIET, vg_size_pool_destroy_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_pool_destroy_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->pool);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->pool), VG_OP_pool_destroy, asked, sizeof(asked));
 }
 
 CUresult vg_send_pool_allocate(const struct vg_pool_allocate_request *in, struct vg_pool_allocate_reply *out)
@@ -721,15 +741,15 @@ CUresult vg_send_virtual_reserve(const struct vg_virtual_reserve_request *in, st
 
 CUresult vg_send_virtual_free(const struct vg_virtual_free_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_virtual_free_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel(), VG_OP_virtual_free, SHIM_QUIET, vg_size_virtual_free_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_virtual_free_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->address);
+	vg_put_u64(&e, in->bytes);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel(), VG_OP_virtual_free, asked, sizeof(asked));
 }
 
 CUresult vg_send_virtual_create(const struct vg_virtual_create_request *in)
@@ -748,15 +768,14 @@ CUresult vg_send_virtual_create(const struct vg_virtual_create_request *in)
 
 CUresult vg_send_virtual_release(const struct vg_virtual_release_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_virtual_release_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->physical), VG_OP_virtual_release, SHIM_QUIET, vg_size_virtual_release_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_virtual_release_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->physical);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->physical), VG_OP_virtual_release, asked, sizeof(asked));
 }
 
 CUresult vg_send_virtual_map(const struct vg_virtual_map_request *in)
@@ -775,15 +794,15 @@ CUresult vg_send_virtual_map(const struct vg_virtual_map_request *in)
 
 CUresult vg_send_virtual_unmap(const struct vg_virtual_unmap_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_virtual_unmap_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel(), VG_OP_virtual_unmap, SHIM_QUIET, vg_size_virtual_unmap_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_virtual_unmap_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->address);
+	vg_put_u64(&e, in->bytes);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel(), VG_OP_virtual_unmap, asked, sizeof(asked));
 }
 
 CUresult vg_send_virtual_access(const struct vg_virtual_access_request *in)
@@ -828,15 +847,18 @@ CUresult vg_send_copy_to_host(const struct vg_copy_to_host_request *in, struct s
 
 CUresult vg_send_copy_device(const struct vg_copy_device_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_copy_device_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_copy_device, SHIM_QUIET, vg_size_copy_device_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_copy_device_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->destination);
+	vg_put_u64(&e, in->source);
+	vg_put_u64(&e, in->bytes);
+	vg_put_u64(&e, in->stream);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_copy_device, asked, sizeof(asked));
 }
 
 CUresult vg_send_copy_to_device_2d(const struct vg_copy_to_device_2d_request *in, struct shim_bulk *bulk)
@@ -867,15 +889,21 @@ CUresult vg_send_copy_to_host_2d(const struct vg_copy_to_host_2d_request *in, st
 
 CUresult vg_send_copy_device_2d(const struct vg_copy_device_2d_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_copy_device_2d_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_copy_device_2d, SHIM_QUIET, vg_size_copy_device_2d_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_copy_device_2d_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->destination);
+	vg_put_u64(&e, in->destination_pitch);
+	vg_put_u64(&e, in->source);
+	vg_put_u64(&e, in->source_pitch);
+	vg_put_u64(&e, in->width);
+	vg_put_u64(&e, in->height);
+	vg_put_u64(&e, in->stream);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_copy_device_2d, asked, sizeof(asked));
 }
 
 CUresult vg_send_array_create(const struct vg_array_create_request *in)
@@ -894,15 +922,14 @@ CUresult vg_send_array_create(const struct vg_array_create_request *in)
 
 CUresult vg_send_array_destroy(const struct vg_array_destroy_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_array_destroy_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->array), VG_OP_array_destroy, SHIM_QUIET, vg_size_array_destroy_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_array_destroy_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->array);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->array), VG_OP_array_destroy, asked, sizeof(asked));
 }
 
 CUresult vg_send_mipmap_create(const struct vg_mipmap_create_request *in)
@@ -935,15 +962,14 @@ CUresult vg_send_mipmap_level(const struct vg_mipmap_level_request *in)
 
 CUresult vg_send_mipmap_destroy(const struct vg_mipmap_destroy_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_mipmap_destroy_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->mipmap), VG_OP_mipmap_destroy, SHIM_QUIET, vg_size_mipmap_destroy_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_mipmap_destroy_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->mipmap);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->mipmap), VG_OP_mipmap_destroy, asked, sizeof(asked));
 }
 
 CUresult vg_send_copy_to_array(const struct vg_copy_to_array_request *in, struct shim_bulk *bulk)
@@ -974,28 +1000,50 @@ CUresult vg_send_copy_from_array(const struct vg_copy_from_array_request *in, st
 
 CUresult vg_send_copy_array_device(const struct vg_copy_array_device_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_copy_array_device_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_copy_array_device, SHIM_QUIET, vg_size_copy_array_device_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_copy_array_device_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->array);
+	vg_put_u64(&e, in->x);
+	vg_put_u64(&e, in->y);
+	vg_put_u64(&e, in->z);
+	vg_put_u64(&e, in->address);
+	vg_put_u64(&e, in->pitch);
+	vg_put_u64(&e, in->slice);
+	vg_put_u64(&e, in->width);
+	vg_put_u64(&e, in->rows);
+	vg_put_u64(&e, in->slices);
+	vg_put_u64(&e, in->to_array);
+	vg_put_u64(&e, in->stream);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_copy_array_device, asked, sizeof(asked));
 }
 
 CUresult vg_send_copy_arrays(const struct vg_copy_arrays_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_copy_arrays_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_copy_arrays, SHIM_QUIET, vg_size_copy_arrays_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_copy_arrays_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->destination);
+	vg_put_u64(&e, in->destination_x);
+	vg_put_u64(&e, in->destination_y);
+	vg_put_u64(&e, in->destination_z);
+	vg_put_u64(&e, in->source);
+	vg_put_u64(&e, in->source_x);
+	vg_put_u64(&e, in->source_y);
+	vg_put_u64(&e, in->source_z);
+	vg_put_u64(&e, in->width);
+	vg_put_u64(&e, in->rows);
+	vg_put_u64(&e, in->slices);
+	vg_put_u64(&e, in->stream);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_copy_arrays, asked, sizeof(asked));
 }
 
 CUresult vg_send_texture_create(const struct vg_texture_create_request *in, struct vg_texture_create_reply *out)
@@ -1022,15 +1070,14 @@ CUresult vg_send_texture_create(const struct vg_texture_create_request *in, stru
 
 CUresult vg_send_texture_destroy(const struct vg_texture_destroy_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_texture_destroy_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->texture), VG_OP_texture_destroy, SHIM_QUIET, vg_size_texture_destroy_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_texture_destroy_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->texture);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->texture), VG_OP_texture_destroy, asked, sizeof(asked));
 }
 
 CUresult vg_send_surface_create(const struct vg_surface_create_request *in, struct vg_surface_create_reply *out)
@@ -1057,15 +1104,14 @@ CUresult vg_send_surface_create(const struct vg_surface_create_request *in, stru
 
 CUresult vg_send_surface_destroy(const struct vg_surface_destroy_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_surface_destroy_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->surface), VG_OP_surface_destroy, SHIM_QUIET, vg_size_surface_destroy_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_surface_destroy_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->surface);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->surface), VG_OP_surface_destroy, asked, sizeof(asked));
 }
 
 CUresult vg_send_image_data(const struct vg_image_data_request *in, struct shim_bulk *bulk)
@@ -1102,15 +1148,15 @@ CUresult vg_send_module_load(const struct vg_module_load_request *in, struct vg_
 
 CUresult vg_send_module_unload(const struct vg_module_unload_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_module_unload_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_module_unload, SHIM_QUIET, vg_size_module_unload_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_module_unload_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->module);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_module_unload, asked, sizeof(asked));
 }
 
 CUresult vg_send_module_function(const struct vg_module_function_request *in, struct vg_module_function_reply *out)
@@ -1185,18 +1231,17 @@ CUresult vg_send_image_read(const struct vg_image_read_request *in, struct shim_
 
 CUresult vg_send_image_drop(const struct vg_image_drop_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_image_drop_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel(), VG_OP_image_drop, SHIM_QUIET, vg_size_image_drop_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_image_drop_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->upload);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel(), VG_OP_image_drop, asked, sizeof(asked));
 }
 
-CUresult vg_send_launch(const struct vg_launch_request *in)
+static CUresult send_long_launch(const struct vg_launch_request *in)
 {
 	struct shim_frame f;
 	CUresult r;
@@ -1207,6 +1252,32 @@ CUresult vg_send_launch(const struct vg_launch_request *in)
 	vg_put_launch_request(&f.encoder, in);
 	r = shim_send(&f);
 	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_launch(const struct vg_launch_request *in)
+{
+	uint64_t asked[SHIM_KEY_MAX / 8];
+	struct vg_encoder e;
+	size_t size = vg_size_launch_request(in);
+
+	if (size > sizeof(asked))
+		return send_long_launch(in);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->function);
+	vg_put_u64(&e, in->grid_x);
+	vg_put_u64(&e, in->grid_y);
+	vg_put_u64(&e, in->grid_z);
+	vg_put_u64(&e, in->block_x);
+	vg_put_u64(&e, in->block_y);
+	vg_put_u64(&e, in->block_z);
+	vg_put_u64(&e, in->shared_bytes);
+	vg_put_u64(&e, in->cooperative);
+	vg_put_u64(&e, in->stream);
+	vg_put_bytes(&e, in->parameters.data, in->parameters.length, 32768);
+	if (e.failed || e.at != (uint8_t *)asked + size)
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_launch, asked, size);
 }
 
 CUresult vg_send_launch_large(const struct vg_launch_large_request *in, struct shim_bulk *bulk)
@@ -1222,7 +1293,7 @@ CUresult vg_send_launch_large(const struct vg_launch_large_request *in, struct s
 	return shim_end(&f, r, false);
 }
 
-CUresult vg_send_launch_clusters(const struct vg_launch_clusters_request *in)
+static CUresult send_long_launch_clusters(const struct vg_launch_clusters_request *in)
 {
 	struct shim_frame f;
 	CUresult r;
@@ -1233,6 +1304,35 @@ CUresult vg_send_launch_clusters(const struct vg_launch_clusters_request *in)
 	vg_put_launch_clusters_request(&f.encoder, in);
 	r = shim_send(&f);
 	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_launch_clusters(const struct vg_launch_clusters_request *in)
+{
+	uint64_t asked[SHIM_KEY_MAX / 8];
+	struct vg_encoder e;
+	size_t size = vg_size_launch_clusters_request(in);
+
+	if (size > sizeof(asked))
+		return send_long_launch_clusters(in);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->function);
+	vg_put_u64(&e, in->grid_x);
+	vg_put_u64(&e, in->grid_y);
+	vg_put_u64(&e, in->grid_z);
+	vg_put_u64(&e, in->block_x);
+	vg_put_u64(&e, in->block_y);
+	vg_put_u64(&e, in->block_z);
+	vg_put_u64(&e, in->shared_bytes);
+	vg_put_u64(&e, in->cooperative);
+	vg_put_u64(&e, in->cluster_x);
+	vg_put_u64(&e, in->cluster_y);
+	vg_put_u64(&e, in->cluster_z);
+	vg_put_u64(&e, in->stream);
+	vg_put_bytes(&e, in->parameters.data, in->parameters.length, 32768);
+	if (e.failed || e.at != (uint8_t *)asked + size)
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_launch_clusters, asked, size);
 }
 
 CUresult vg_send_occupancy_clusters(const struct vg_occupancy_clusters_request *in, struct vg_occupancy_clusters_reply *out)
@@ -1272,15 +1372,16 @@ CUresult vg_send_stream_attribute(const struct vg_stream_attribute_request *in)
 
 CUresult vg_send_host_gate(const struct vg_host_gate_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_host_gate_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_host_gate, SHIM_QUIET, vg_size_host_gate_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_host_gate_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->gate);
+	vg_put_u64(&e, in->stream);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_host_gate, asked, sizeof(asked));
 }
 
 CUresult vg_send_host_gate_next(struct vg_host_gate_next_reply *out)
@@ -1301,15 +1402,14 @@ CUresult vg_send_host_gate_next(struct vg_host_gate_next_reply *out)
 
 CUresult vg_send_host_gate_open(const struct vg_host_gate_open_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_host_gate_open_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel(), VG_OP_host_gate_open, SHIM_QUIET, vg_size_host_gate_open_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_host_gate_open_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->gate);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel(), VG_OP_host_gate_open, asked, sizeof(asked));
 }
 
 CUresult vg_send_gate_fill(const struct vg_gate_fill_request *in, struct shim_bulk *bulk)
@@ -1356,7 +1456,7 @@ CUresult vg_send_output_next(struct vg_output_next_reply *out)
 	return shim_end(&f, r, true);
 }
 
-CUresult vg_send_call_refused(const struct vg_call_refused_request *in)
+static CUresult send_long_call_refused(const struct vg_call_refused_request *in)
 {
 	struct shim_frame f;
 	CUresult r;
@@ -1367,6 +1467,21 @@ CUresult vg_send_call_refused(const struct vg_call_refused_request *in)
 	vg_put_call_refused_request(&f.encoder, in);
 	r = shim_send(&f);
 	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_call_refused(const struct vg_call_refused_request *in)
+{
+	uint64_t asked[SHIM_KEY_MAX / 8];
+	struct vg_encoder e;
+	size_t size = vg_size_call_refused_request(in);
+
+	if (size > sizeof(asked))
+		return send_long_call_refused(in);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_bytes(&e, in->called.data, in->called.length, 39);
+	if (e.failed || e.at != (uint8_t *)asked + size)
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel(), VG_OP_call_refused, asked, size);
 }
 
 CUresult vg_send_graph_create(const struct vg_graph_create_request *in)
@@ -1385,15 +1500,14 @@ CUresult vg_send_graph_create(const struct vg_graph_create_request *in)
 
 CUresult vg_send_graph_destroy(const struct vg_graph_destroy_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_graph_destroy_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->graph), VG_OP_graph_destroy, SHIM_QUIET, vg_size_graph_destroy_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_graph_destroy_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->graph);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->graph), VG_OP_graph_destroy, asked, sizeof(asked));
 }
 
 CUresult vg_send_graph_clone(const struct vg_graph_clone_request *in)
@@ -1589,15 +1703,14 @@ CUresult vg_send_graph_instantiate(const struct vg_graph_instantiate_request *in
 
 CUresult vg_send_graph_exec_destroy(const struct vg_graph_exec_destroy_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_graph_exec_destroy_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->exec), VG_OP_graph_exec_destroy, SHIM_QUIET, vg_size_graph_exec_destroy_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_graph_exec_destroy_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->exec);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->exec), VG_OP_graph_exec_destroy, asked, sizeof(asked));
 }
 
 CUresult vg_send_graph_exec_update(const struct vg_graph_exec_update_request *in, struct vg_graph_exec_update_reply *out)
@@ -1624,15 +1737,16 @@ CUresult vg_send_graph_exec_update(const struct vg_graph_exec_update_request *in
 
 CUresult vg_send_graph_launch(const struct vg_graph_launch_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_graph_launch_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_graph_launch, SHIM_QUIET, vg_size_graph_launch_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_graph_launch_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->exec);
+	vg_put_u64(&e, in->stream);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_graph_launch, asked, sizeof(asked));
 }
 
 CUresult vg_send_graph_enable(const struct vg_graph_enable_request *in, struct vg_graph_enable_reply *out)
@@ -1858,15 +1972,15 @@ CUresult vg_send_cuCtxGetLimit(const struct vg_cuCtxGetLimit_request *in, struct
 
 CUresult vg_send_cuCtxSetCacheConfig(const struct vg_cuCtxSetCacheConfig_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuCtxSetCacheConfig_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuCtxSetCacheConfig, SHIM_QUIET, vg_size_cuCtxSetCacheConfig_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuCtxSetCacheConfig_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->config);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_cuCtxSetCacheConfig, asked, sizeof(asked));
 }
 
 CUresult vg_send_cuCtxGetCacheConfig(const struct vg_cuCtxGetCacheConfig_request *in, struct vg_cuCtxGetCacheConfig_reply *out)
@@ -1893,15 +2007,15 @@ CUresult vg_send_cuCtxGetCacheConfig(const struct vg_cuCtxGetCacheConfig_request
 
 CUresult vg_send_cuCtxSetSharedMemConfig(const struct vg_cuCtxSetSharedMemConfig_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuCtxSetSharedMemConfig_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuCtxSetSharedMemConfig, SHIM_QUIET, vg_size_cuCtxSetSharedMemConfig_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuCtxSetSharedMemConfig_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->config);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_cuCtxSetSharedMemConfig, asked, sizeof(asked));
 }
 
 CUresult vg_send_cuCtxGetSharedMemConfig(const struct vg_cuCtxGetSharedMemConfig_request *in, struct vg_cuCtxGetSharedMemConfig_reply *out)
@@ -1950,80 +2064,104 @@ CUresult vg_send_cuMemGetInfo_v2(const struct vg_cuMemGetInfo_v2_request *in, st
 
 CUresult vg_send_cuMemsetD8Async(const struct vg_cuMemsetD8Async_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuMemsetD8Async_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuMemsetD8Async, SHIM_QUIET, vg_size_cuMemsetD8Async_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuMemsetD8Async_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->dstDevice);
+	vg_put_u64(&e, in->uc);
+	vg_put_u64(&e, in->N);
+	vg_put_u64(&e, in->hStream);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_cuMemsetD8Async, asked, sizeof(asked));
 }
 
 CUresult vg_send_cuMemsetD16Async(const struct vg_cuMemsetD16Async_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuMemsetD16Async_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuMemsetD16Async, SHIM_QUIET, vg_size_cuMemsetD16Async_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuMemsetD16Async_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->dstDevice);
+	vg_put_u64(&e, in->us);
+	vg_put_u64(&e, in->N);
+	vg_put_u64(&e, in->hStream);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_cuMemsetD16Async, asked, sizeof(asked));
 }
 
 CUresult vg_send_cuMemsetD32Async(const struct vg_cuMemsetD32Async_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuMemsetD32Async_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuMemsetD32Async, SHIM_QUIET, vg_size_cuMemsetD32Async_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuMemsetD32Async_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->dstDevice);
+	vg_put_u64(&e, in->ui);
+	vg_put_u64(&e, in->N);
+	vg_put_u64(&e, in->hStream);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_cuMemsetD32Async, asked, sizeof(asked));
 }
 
 CUresult vg_send_cuMemsetD2D8Async(const struct vg_cuMemsetD2D8Async_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuMemsetD2D8Async_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuMemsetD2D8Async, SHIM_QUIET, vg_size_cuMemsetD2D8Async_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuMemsetD2D8Async_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->dstDevice);
+	vg_put_u64(&e, in->dstPitch);
+	vg_put_u64(&e, in->uc);
+	vg_put_u64(&e, in->Width);
+	vg_put_u64(&e, in->Height);
+	vg_put_u64(&e, in->hStream);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_cuMemsetD2D8Async, asked, sizeof(asked));
 }
 
 CUresult vg_send_cuMemsetD2D16Async(const struct vg_cuMemsetD2D16Async_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuMemsetD2D16Async_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuMemsetD2D16Async, SHIM_QUIET, vg_size_cuMemsetD2D16Async_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuMemsetD2D16Async_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->dstDevice);
+	vg_put_u64(&e, in->dstPitch);
+	vg_put_u64(&e, in->us);
+	vg_put_u64(&e, in->Width);
+	vg_put_u64(&e, in->Height);
+	vg_put_u64(&e, in->hStream);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_cuMemsetD2D16Async, asked, sizeof(asked));
 }
 
 CUresult vg_send_cuMemsetD2D32Async(const struct vg_cuMemsetD2D32Async_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuMemsetD2D32Async_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuMemsetD2D32Async, SHIM_QUIET, vg_size_cuMemsetD2D32Async_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuMemsetD2D32Async_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->dstDevice);
+	vg_put_u64(&e, in->dstPitch);
+	vg_put_u64(&e, in->ui);
+	vg_put_u64(&e, in->Width);
+	vg_put_u64(&e, in->Height);
+	vg_put_u64(&e, in->hStream);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_cuMemsetD2D32Async, asked, sizeof(asked));
 }
 
 CUresult vg_send_cuMemPoolTrimTo(const struct vg_cuMemPoolTrimTo_request *in)
@@ -2042,28 +2180,30 @@ CUresult vg_send_cuMemPoolTrimTo(const struct vg_cuMemPoolTrimTo_request *in)
 
 CUresult vg_send_cuStreamCreateWithPriority(const struct vg_cuStreamCreateWithPriority_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuStreamCreateWithPriority_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuStreamCreateWithPriority, SHIM_QUIET, vg_size_cuStreamCreateWithPriority_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuStreamCreateWithPriority_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->phStream);
+	vg_put_u64(&e, in->flags);
+	vg_put_i32(&e, in->priority);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_cuStreamCreateWithPriority, asked, sizeof(asked));
 }
 
 CUresult vg_send_cuStreamDestroy_v2(const struct vg_cuStreamDestroy_v2_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuStreamDestroy_v2_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuStreamDestroy_v2, SHIM_QUIET, vg_size_cuStreamDestroy_v2_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuStreamDestroy_v2_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->hStream);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_cuStreamDestroy_v2, asked, sizeof(asked));
 }
 
 CUresult vg_send_cuStreamQuery(const struct vg_cuStreamQuery_request *in)
@@ -2096,54 +2236,59 @@ CUresult vg_send_cuStreamSynchronize(const struct vg_cuStreamSynchronize_request
 
 CUresult vg_send_cuStreamWaitEvent(const struct vg_cuStreamWaitEvent_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuStreamWaitEvent_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuStreamWaitEvent, SHIM_QUIET, vg_size_cuStreamWaitEvent_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuStreamWaitEvent_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->hStream);
+	vg_put_u64(&e, in->hEvent);
+	vg_put_u64(&e, in->Flags);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_cuStreamWaitEvent, asked, sizeof(asked));
 }
 
 CUresult vg_send_cuEventCreate(const struct vg_cuEventCreate_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuEventCreate_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuEventCreate, SHIM_QUIET, vg_size_cuEventCreate_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuEventCreate_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->phEvent);
+	vg_put_u64(&e, in->Flags);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_cuEventCreate, asked, sizeof(asked));
 }
 
 CUresult vg_send_cuEventDestroy_v2(const struct vg_cuEventDestroy_v2_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuEventDestroy_v2_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuEventDestroy_v2, SHIM_QUIET, vg_size_cuEventDestroy_v2_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuEventDestroy_v2_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->hEvent);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_cuEventDestroy_v2, asked, sizeof(asked));
 }
 
 CUresult vg_send_cuEventRecordWithFlags(const struct vg_cuEventRecordWithFlags_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuEventRecordWithFlags_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuEventRecordWithFlags, SHIM_QUIET, vg_size_cuEventRecordWithFlags_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuEventRecordWithFlags_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->hEvent);
+	vg_put_u64(&e, in->hStream);
+	vg_put_u64(&e, in->flags);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_cuEventRecordWithFlags, asked, sizeof(asked));
 }
 
 CUresult vg_send_cuEventQuery(const struct vg_cuEventQuery_request *in)
@@ -2212,28 +2357,30 @@ CUresult vg_send_cuFuncSetAttribute(const struct vg_cuFuncSetAttribute_request *
 
 CUresult vg_send_cuFuncSetCacheConfig(const struct vg_cuFuncSetCacheConfig_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuFuncSetCacheConfig_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuFuncSetCacheConfig, SHIM_QUIET, vg_size_cuFuncSetCacheConfig_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuFuncSetCacheConfig_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->hfunc);
+	vg_put_u64(&e, in->config);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_cuFuncSetCacheConfig, asked, sizeof(asked));
 }
 
 CUresult vg_send_cuFuncSetSharedMemConfig(const struct vg_cuFuncSetSharedMemConfig_request *in)
 {
-	struct shim_frame f;
-	CUresult r;
+	uint64_t asked[VG_MAX_cuFuncSetSharedMemConfig_request / 8];
+	struct vg_encoder e;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_cuFuncSetSharedMemConfig, SHIM_QUIET, vg_size_cuFuncSetSharedMemConfig_request(in), NULL);
-	if (r != CUDA_SUCCESS)
-		return r;
-	vg_put_cuFuncSetSharedMemConfig_request(&f.encoder, in);
-	r = shim_send(&f);
-	return shim_end(&f, r, false);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->hfunc);
+	vg_put_u64(&e, in->config);
+	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_cuFuncSetSharedMemConfig, asked, sizeof(asked));
 }
 
 CUresult vg_send_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(const struct vg_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags_request *in, struct vg_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags_reply *out)

@@ -240,6 +240,27 @@ struct shim_told shim_exchange(unsigned channel, uint32_t op, const uint64_t *re
 	return told;
 }
 
+/* What is captured is looked at, since nobody waits for it. */
+static inline CUresult settle(unsigned channel)
+{
+	return atomic_load_explicit(&shim_captures, memory_order_relaxed) ? shim_capture_settle(channel) : CUDA_SUCCESS;
+}
+
+CUresult shim_post(unsigned channel, uint32_t op, const uint64_t *request, size_t size)
+{
+	CUresult r;
+	struct vg_conn *conn = shim_conn(channel, &r);
+	int error;
+
+	if (!conn)
+		return r;
+	error = vg_post_words(conn, op, request, size);
+	r = __builtin_expect(!error, 1) ? settle(channel) : shim_frame_error(op, error);
+	if (r != CUDA_SUCCESS)
+		shim_note(channel, r);
+	return r;
+}
+
 CUresult shim_send(struct shim_frame *f)
 {
 	int error;
@@ -256,9 +277,7 @@ CUresult shim_send(struct shim_frame *f)
 	if (f->kind != SHIM_QUIET)
 		return send_call(f);
 	error = vg_post(f->conn, &f->frame);
-	if (error)
-		return shim_channel_error(error);
-	return atomic_load_explicit(&shim_captures, memory_order_relaxed) ? shim_capture_settle(f->channel) : CUDA_SUCCESS;
+	return error ? shim_channel_error(error) : settle(f->channel);
 }
 
 CUresult shim_end(struct shim_frame *f, CUresult r, bool decodes)

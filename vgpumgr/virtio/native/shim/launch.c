@@ -10,47 +10,41 @@ enum { PORTABLE_CLUSTER = 8 };
 /* Takes a device's limits, and those of a function with many registers or much static shared memory. */
 static CUresult check(const CUlaunchConfig *c, const struct shim_object *f)
 {
-	struct shim_object *context = shim_object_get(SHIM_CONTEXT, f->context);
-	const int *most = f->function.attributes;
-	struct cuda_launch_limits limits;
-	unsigned int threads;
-
-	if (!context)
-		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	for (int i = 0; i < 3; i++) {
-		limits.grid[i] = shim_attribute(context->ctx.device, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i);
-		limits.block[i] = shim_attribute(context->ctx.device, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i);
-	}
-	threads = shim_attribute(context->ctx.device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
-	limits.threads = (unsigned int)most[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
-	if (limits.threads > threads)
-		limits.threads = threads;
-	limits.shared = (unsigned int)most[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
-	return cuda_check_launch(c, &limits);
-}
-
-static unsigned int attribute(const struct shim_object *f, CUfunction_attribute attribute)
-{
-	return (uint32_t)attribute < f->function.attributes_count ? (unsigned int)f->function.attributes[attribute] : 0;
+	return shim_object_get(SHIM_CONTEXT, f->context) ? cuda_check_launch(c, &f->function.limits) :
+							   CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 /* A cluster of more than 8 blocks is for functions that a program allows it for. */
 CUresult shim_check_clusters(const CUlaunchConfig *c, const struct shim_object *f, struct cuda_launch_options *options)
 {
-	struct shim_object *context = shim_object_get(SHIM_CONTEXT, f->context);
-	struct cuda_cluster_limits limits = { .must_be_set = attribute(f, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) };
+	struct cuda_cluster_limits limits = { .must_be_set = shim_function_attribute(f, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) };
+	struct shim_object *context;
 	CUresult r;
 
+	if (!options->cluster[0] && !f->function.wants_clusters)
+		return CUDA_SUCCESS;
+	context = shim_object_get(SHIM_CONTEXT, f->context);
 	if (!context)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	for (int i = 0; i < 3; i++)
-		limits.required[i] = attribute(f, (CUfunction_attribute)(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + i));
+		limits.required[i] = shim_function_attribute(f, (CUfunction_attribute)(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + i));
 	if (shim_attribute(context->ctx.device, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH))
-		limits.most = attribute(f, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) ? UINT16_MAX : PORTABLE_CLUSTER;
+		limits.most = shim_function_attribute(f, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) ? UINT16_MAX : PORTABLE_CLUSTER;
 	r = cuda_check_clusters(c, &limits, options);
 	if (!limits.most) /* of one block each: what a device without clusters does anyway */
 		memset(options->cluster, 0, sizeof(options->cluster));
 	return r;
+}
+
+/* Most are pointers and numbers. */
+static inline void put_parameter(uint8_t *at, const void *value, size_t size)
+{
+	if (size == sizeof(uint64_t))
+		memcpy(at, value, sizeof(uint64_t));
+	else if (size == sizeof(uint32_t))
+		memcpy(at, value, sizeof(uint32_t));
+	else
+		memcpy(at, value, size);
 }
 
 static CUresult pack(const struct shim_object *f, void **params, void **extra, uint8_t *room, size_t most,
@@ -71,11 +65,13 @@ static CUresult pack(const struct shim_object *f, void **params, void **extra, u
 		parameters->data = memcpy(room, buffer, total);
 		return CUDA_SUCCESS;
 	}
-	memset(room, 0, total);
+	/* room is words: no call of the C library for a few of them */
+	for (size_t i = 0; i < total; i += sizeof(uint64_t))
+		memset(room + i, 0, sizeof(uint64_t));
 	for (uint32_t i = 0; i < f->function.parameters_count; i++) {
 		if (!params[i])
 			return CUDA_ERROR_INVALID_VALUE;
-		memcpy(room + f->function.parameters[i].offset, params[i], f->function.parameters[i].size);
+		put_parameter(room + f->function.parameters[i].offset, params[i], f->function.parameters[i].size);
 	}
 	return CUDA_SUCCESS;
 }
@@ -182,9 +178,10 @@ static CUresult launch(CUfunction function, const CUlaunchConfig *c, struct cuda
 
 	if (r == CUDA_SUCCESS)
 		r = shim_function_object(function, &f);
+	/* the current one is alive */
 	if (r == CUDA_SUCCESS)
-		r = check(c, f);
-	if (r == CUDA_SUCCESS)
+		r = f->context == in.context ? cuda_check_launch(c, &f->function.limits) : check(c, f);
+	if (r == CUDA_SUCCESS && (asked || f->function.wants_clusters))
 		r = shim_check_clusters(c, f, &options);
 	if (r == CUDA_SUCCESS && options.cooperative)
 		r = check_cooperative(function, c);

@@ -122,8 +122,11 @@ SHIM_API CUresult cuModuleUnload(CUmodule hmod)
 
 static CUresult fill_function(struct shim_object *o, const char *name, const struct vg_module_function_reply *out)
 {
+	struct shim_object *context = shim_object_get(SHIM_CONTEXT, o->context);
 	uint32_t n = out->attributes_length / sizeof(int), end;
 
+	if (!context)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	o->function.name = strdup(name);
 	o->function.parameters_count = out->parameters_length / sizeof(struct shim_parameter);
 	o->function.parameters = malloc(out->parameters_length + 1);
@@ -140,6 +143,7 @@ static CUresult fill_function(struct shim_object *o, const char *name, const str
 		if (end > o->function.parameters_bytes)
 			o->function.parameters_bytes = end;
 	}
+	shim_set_launch_limits(o, context->ctx.device);
 	return CUDA_SUCCESS;
 }
 

@@ -56,6 +56,8 @@ struct shim_object {
 			int attributes[SHIM_FUNCTION_ATTRIBUTES];
 			uint32_t attributes_count, parameters_count, parameters_bytes;
 			struct shim_parameter *parameters;
+			struct cuda_launch_limits limits; /* by its attributes and its device's */
+			bool wants_clusters;              /* without a launch that says which */
 		} function;
 		struct {
 			struct shim_hosts *hosts; /* NULL: it needs nothing of this process */
@@ -91,6 +93,11 @@ struct shim_object *shim_object_new(enum shim_table table, uint64_t context, uin
 void shim_object_publish(struct shim_object *object, uint64_t id);
 /* The live object of a handle, or NULL. */
 struct shim_object *shim_object_get(enum shim_table table, uint64_t id);
+/* Of a function; 0: the worker's driver does not know it. */
+static inline unsigned int shim_function_attribute(const struct shim_object *f, CUfunction_attribute attribute)
+{
+	return (uint32_t)attribute < f->function.attributes_count ? (unsigned int)f->function.attributes[attribute] : 0;
+}
 /* The handle is no longer valid; true for the one caller that made it so. */
 bool shim_object_retire(struct shim_object *object, uint64_t id);
 /* The slot may be used again: only after the worker has been told. */

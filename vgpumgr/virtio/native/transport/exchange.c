@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A call of a few words each way, as most are that a program waits for. It keeps every rule of the calls in conn.c and
+ * A call of a few words each way, as most are that a program waits for, and one that nobody waits for. It keeps every rule of the calls in conn.c and
  * leaves out what only other calls need; whatever is out of the ordinary (a lost session, a full or wrapping ring,
  * another thread that reads the replies, a late answer) is theirs.
  */
@@ -26,17 +26,21 @@ static inline uint8_t *frame_place(const struct vg_ring *ring, size_t need)
 	return ring->size - at >= need && ring->mine + need - ring->theirs <= ring->size ? ring->base + at : NULL;
 }
 
-static inline void put_frame(uint8_t *place, uint32_t op, uint32_t sequence, const uint64_t *request, size_t length)
+static inline void put_frame(uint8_t *place, uint32_t op, uint32_t flags, uint32_t sequence, const uint64_t *request,
+			     size_t length)
 {
 	uint64_t *words = (uint64_t *)place;
 
 	/* a vg_frame_header */
 	words[0] = (uint64_t)op << 32 | (VG_ALIGN + (uint32_t)length);
-	words[1] = (uint64_t)VG_WANTS_REPLY << 32 | sequence;
+	words[1] = (uint64_t)flags << 32 | sequence;
 	words[2] = 0;
 	words[3] = 0;
-	for (size_t i = 0; i < length / 8; i++)
-		words[4 + i] = request[i];
+	words += 4;
+	for (; length >= 4 * sizeof(*words); length -= 4 * sizeof(*words), words += 4, request += 4)
+		memcpy(words, request, 4 * sizeof(*words));
+	for (size_t i = 0; i < length / sizeof(*words); i++)
+		words[i] = request[i];
 }
 
 /* The slot that the reply will be for; NULL: nothing has been sent. */
@@ -59,7 +63,7 @@ static inline struct slot *submit(struct vg_conn *conn, uint32_t op, const uint6
 	sequence = ++conn->counter * VG_SLOTS + conn->last_slot;
 	slot->sequence = sequence;
 	vg_store32(&slot->state, SLOT_WAITING);
-	put_frame(place, op, sequence, request, length);
+	put_frame(place, op, VG_WANTS_REPLY, sequence, request, length);
 	ring->mine += need;
 	vg_store64(&control->submit_head, ring->mine);
 	vg_conn_count_wait(conn);
@@ -168,4 +172,46 @@ int vg_exchange(struct vg_conn *conn, uint32_t op, const uint64_t *request, size
 	if (!USUALLY(slot))
 		return the_long_way(conn, op, request, length, reply);
 	return USUALLY(receive(conn, slot, reply)) ? 0 : wait_for_words(conn, slot, reply);
+}
+
+static inline bool post(struct vg_conn *conn, uint32_t op, const uint64_t *request, size_t length)
+{
+	struct vg_ring *ring = &conn->ring.submit;
+	struct vg_control *control = conn->ring.control;
+	size_t need = vg_aligned(VG_ALIGN + length);
+	uint8_t *place;
+
+	vg_lock(&conn->lock);
+	place = frame_place(ring, need);
+	if (!USUALLY(place)) {
+		vg_unlock(&conn->lock);
+		return false;
+	}
+	put_frame(place, op, 0, 0, request, length);
+	ring->mine += need;
+	vg_store64(&control->submit_head, ring->mine);
+	vg_unlock(&conn->lock); /* and the full fence between publishing and this: */
+	if (!USUALLY(!vg_load32(&control->parked)))
+		vg_ring_doorbell(&conn->ring);
+	return true;
+}
+
+__attribute__((cold, noinline)) static int post_the_long_way(struct vg_conn *conn, uint32_t op, const uint64_t *request,
+							     size_t length)
+{
+	struct vg_frame frame;
+	int error = vg_begin(conn, op, length, VG_BULK_NONE, 0, &frame);
+
+	if (error)
+		return error;
+	if (length)
+		memcpy(frame.payload, request, length);
+	return vg_post(conn, &frame);
+}
+
+int vg_post_words(struct vg_conn *conn, uint32_t op, const uint64_t *request, size_t length)
+{
+	if (!USUALLY(!conn->differs) && vg_conn_refuses(conn, op))
+		return -EOPNOTSUPP;
+	return USUALLY(is_open(conn)) && USUALLY(post(conn, op, request, length)) ? 0 : post_the_long_way(conn, op, request, length);
 }
