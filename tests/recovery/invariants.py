@@ -37,6 +37,7 @@ def _check_record(world: World, record: AttachmentRecord) -> Iterator[str]:
         yield f"{record.id} has no keeper"
     if record.share_part is not None:
         yield from _list_wrong_share(world, record)
+    if record.is_gpu_share:
         return
     instances = world.nvml.gpus[record.gpu].instances
     if not any(
@@ -58,7 +59,10 @@ def _list_wrong_share(world: World, record: AttachmentRecord) -> Iterator[str]:
         yield f"{record.id} keeps to {kept}, and {record.profile} is recorded"
     if world.channels.priorities.get(record.id) != part.priority:
         yield f"{record.id} has another priority than {part.priority}, which is recorded"
-    if record.profile != str(part.share) or record.memory_bytes != part.share.memory:
+    if (
+        record.profile.partition("@")[0] != str(part.share)
+        or record.memory_bytes != part.share.memory
+    ):
         yield f"{record.id} is recorded as {record.profile} and as {part.share}"
 
 

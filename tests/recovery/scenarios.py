@@ -91,12 +91,19 @@ def attach(vm: str = "vm01", **more: object) -> Act:
     return lambda world: world.service.attach(replace(request, **more))  # type: ignore[arg-type]
 
 
-def take(world: World) -> None:
-    """Attaches the MIG device that another program made."""
-    gpu = next(iter(world.nvml.gpus.values()))
-    (mig,) = [c.uuid for i in gpu.instances for c in i.compute_instances]
-    assert mig is not None
-    world.service.attach(AttachRequest("vm01", "2g.20gb", gpu=str(mig), hello_timeout_s=0.2))
+def take_named(profile: str, vm: str = "vm01") -> Act:
+    """Attaches the MIG device that another program made, or a share of it."""
+
+    def act(world: World) -> None:
+        gpu = next(iter(world.nvml.gpus.values()))
+        (mig,) = [c.uuid for i in gpu.instances for c in i.compute_instances]
+        assert mig is not None
+        world.service.attach(AttachRequest(vm, profile, gpu=str(mig), hello_timeout_s=0.2))
+
+    return act
+
+
+take = take_named("2g.20gb")
 
 
 def detach(vm: str = "vm01", **more: bool) -> Act:
@@ -258,6 +265,8 @@ VENDOR_BACKED = {"profile": "NVIDIA A100X-1-10C"}
 FIRST_VF = PciAddress(0, 3, 0, 1)
 GPU_WHOLE = {"profile": "passthrough", "gpu": str(GPU)}
 SHARE = "share:8GiB,30%"
+#: of an instance of MIG
+INSTANCE_SHARE = "share:4GiB,50%@1g.10gb"
 STUCK = ChannelStartError("the worker does not start")
 SCENARIOS = (
     Scenario("attach to a shut off VM", attach()),
@@ -346,6 +355,65 @@ SCENARIOS = (
         mig=False,
         is_several=True,
     ),
+    Scenario("attach a share of an instance", attach(profile=INSTANCE_SHARE), mig=False),
+    Scenario(
+        "attach a share of an instance beside another",
+        attach("vm02", profile=INSTANCE_SHARE),
+        attach(profile=INSTANCE_SHARE),
+        mig=False,
+    ),
+    Scenario(
+        "attach three shares of two instances", attach(profile=INSTANCE_SHARE, count=3), mig=False
+    ),
+    Scenario(
+        "attach two shares of an instance that fail late",
+        both(
+            fail("hypervisor", "set_notes config", STUCK),
+            attach("vm03", profile=INSTANCE_SHARE, count=2),
+        ),
+        mig=False,
+        fails=True,
+    ),
+    Scenario(
+        "attach a share of an instance that fails late beside another",
+        both(fail("hypervisor", "set_notes config", STUCK), attach("vm03", profile=INSTANCE_SHARE)),
+        attach(profile=INSTANCE_SHARE),
+        mig=False,
+        fails=True,
+    ),
+    Scenario(
+        "detach one share of an instance",
+        detach(),
+        both(attach(profile=INSTANCE_SHARE), attach("vm02", profile=INSTANCE_SHARE)),
+        mig=False,
+    ),
+    Scenario(
+        "detach the last share of an instance",
+        detach("vm02"),
+        both(
+            attach(profile=INSTANCE_SHARE), attach("vm02", profile=INSTANCE_SHARE), detach("vm01")
+        ),
+        mig=False,
+    ),
+    Scenario(
+        "detach all shares of an instance",
+        detach(every=True),
+        attach(profile=INSTANCE_SHARE, count=2),
+        mig=False,
+    ),
+    Scenario(
+        "grow a share of an instance",
+        change(5 << 30, 60),
+        attach(profile=INSTANCE_SHARE),
+        mig=False,
+    ),
+    Scenario("attach a share takes an instance", take_named("share:4GiB,50%")),
+    Scenario(
+        "attach a share of a taken instance",
+        take_named("share:4GiB,50%", "vm02"),
+        take_named("share:4GiB,50%"),
+    ),
+    Scenario("detach the last share leaves an instance", detach(), take_named("share:4GiB,50%")),
     Scenario("attach takes an instance", take),
     Scenario("attach takes an instance live", take, say_hello, running=True),
     Scenario(

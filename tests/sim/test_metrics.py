@@ -24,7 +24,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.attached_machine import Attached, attached_machine
-from vgpumgr.app.metric_spec import SHARE_METRICS
+from vgpumgr.app.metric_spec import MIG_SHARE_METRICS, SHARE_METRICS
 from vgpumgr.app.metrics import METRICS as TABLE
 from vgpumgr.cli.http import HttpBackend
 from vgpumgr.model.routes import METRICS
@@ -42,7 +42,7 @@ ELSEWHERE = {
     "vf_info",
     "channel_refused_calls_total",
     # tests/sim/test_share_commands.py
-    *(spec.name for spec in SHARE_METRICS),
+    *(spec.name for spec in (*SHARE_METRICS, *MIG_SHARE_METRICS)),
 }
 Series = dict[str, list[dict[str, str]]]
 #: Prometheus gives these to every series; aggregation makes ``kind`` and the like out of the rest

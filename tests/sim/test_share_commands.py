@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,49 +14,17 @@ import pytest
 
 from tests.support.run_host import (
     MACHINE,
-    PATIENCE_S,
     Host,
     end_all,
-    read_line,
     started_machine,
     wait_for,
 )
+from tests.support.share_tenant import OUT_OF_MEMORY, Tenant
 from vgpumgr.app.metric_spec import SHARE_METRICS
 
 pytestmark = pytest.mark.native
 
 MIB, GIB = 1 << 20, 1 << 30
-#: obeys a line each: "alloc BYTES", "free", "info", "end"; answers CUDA's code, or what is free and there
-PROGRAM = """
-import ctypes, sys
-cu = ctypes.CDLL("libcuda.so.1")
-def ok(code):
-    if code:
-        sys.exit(f"CUDA error {code}")
-context, size = ctypes.c_void_p(), ctypes.c_size_t()
-ok(cu.cuInit(0))
-ok(cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
-ok(cu.cuCtxSetCurrent(context))
-held = []
-print("ready", flush=True)
-for line in sys.stdin:
-    word, _, number = line.strip().partition(" ")
-    if word == "alloc":
-        pointer = ctypes.c_uint64()
-        code = cu.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(int(number)))
-        held += [] if code else [pointer]
-        print(code, flush=True)
-    elif word == "free":
-        print(cu.cuMemFree_v2(held.pop()), flush=True)
-    elif word == "info":
-        free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        ok(cu.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)))
-        ok(cu.cuDeviceTotalMem_v2(ctypes.byref(size), 0))
-        print(free.value, total.value, size.value, flush=True)
-    else:
-        break
-"""
-OUT_OF_MEMORY = 2
 
 
 @pytest.fixture(scope="module")
@@ -71,31 +38,6 @@ def host(machine: Host) -> Iterator[Host]:
     """The machine, which has no share before and none afterwards."""
     yield machine
     end_all(machine)
-
-
-class Tenant:
-    """A command on a share of its own, which obeys."""
-
-    def __init__(self, host: Host, name: str, *words: str) -> None:
-        self.host, self.name = host, name
-        command = ("--", sys.executable, "-c", PROGRAM)
-        self.process = host.start("run", "--name", name, *words, *command)
-        assert read_line(self.process) == "ready"
-
-    def say(self, line: str) -> list[int]:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
-        return list(map(int, read_line(self.process).split()))
-
-    def end(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        assert self.process.wait(PATIENCE_S) == 0
-
-    def read(self) -> dict[str, Any]:
-        channel: dict[str, Any] = self.host.read("virtio", "show", self.name)["channel"]
-        return channel
 
 
 def test_shares_beside_each_other_are_shown_everywhere_and_leave_nothing(host: Host) -> None:

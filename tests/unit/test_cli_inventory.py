@@ -319,7 +319,9 @@ def test_wrong_columns_and_values_are_usage_errors(
         assert (result.code, result.out) == (2, "")
         assert error in result.err.replace('\\"', '"')
         if "column" in error:
-            assert "gpu,gpu_uuid,instance,profile,placement,memory,uuid,used_by" in result.err
+            assert (
+                "gpu,gpu_uuid,instance,profile,placement,memory,shares,uuid,used_by" in result.err
+            )
 
 
 def test_watch_prints_again_until_ctrl_c(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,10 +218,7 @@ def test_a_gpu_in_mig_mode_takes_no_share(tmp_path: Path) -> None:
     assert (error.id, error.exit_code) == ("VG104", Exit.BUSY)
     assert "it is in MIG mode" in say(error)
     assert "vgpumgr mig disable 0" in (error.hint or "")
-    mig = str(bench.gpu.instances[0].compute_instances[0].uuid)
-    error = refuse(bench, "share:8GiB,30%", gpu=mig)
-    assert isinstance(error, BackendUnsupportedError)
-    assert "not in MIG mode" in say(error)
+    assert "--profile share:8GiB,30%@PROFILE" in (error.hint or "")
 
 
 def test_a_gpu_with_shares_takes_nothing_else_even_while_nothing_runs(bench: Bench) -> None:

@@ -175,7 +175,8 @@ class Application:
     def _describe_shares(
         self, inventory: Inventory, documents: Sequence[GpuDocument]
     ) -> list[GpuDocument]:
-        """With the shares of each GPU; the host is observed once for all of them."""
+        """With the shares of each GPU and its instances; the host is observed once for all of them."""
+        from vgpumgr.app.documents.gpus import add_instance_shares
         from vgpumgr.app.documents.shares import describe_shares, make_snapshot
         from vgpumgr.planning.snapshot import Snapshot
 
@@ -186,7 +187,10 @@ class Application:
             seen.replace(
                 shares=describe_shares(
                     snapshot, gpus[seen.uuid], seen.drained.text if seen.drained else None
-                )
+                ),
+                instances=add_instance_shares(
+                    snapshot.records, gpus[seen.uuid], seen.instances, seen.drained
+                ),
             )
             for seen in documents
         ]
@@ -195,20 +199,27 @@ class Application:
         """Every MIG instance of all GPUs, or of one. Raises NotPermittedError for a user who would
         be shown none of them.
         """
-        from vgpumgr.app.documents.gpus import MigInstanceRow, MigListDocument, describe_instance
+        from vgpumgr.app.documents.gpus import (
+            MigInstanceRow,
+            MigListDocument,
+            add_instance_shares,
+            describe_drain,
+            describe_instance,
+        )
 
         gpus = self.parts.select_gpus(selector)
         owners = self._index_owners(gpus)
         check_visible(gpu for gpu in gpus if gpu.mig.current)
-        rows = [
-            MigInstanceRow(
-                gpu_index=gpu.index,
-                gpu_uuid=gpu.uuid,
-                **vars(describe_instance(gpu, instance, owners)),
-            )
-            for gpu in gpus
-            for instance in gpu.instances
-        ]
+        records = self.parts.store.list_attachments()
+        drains = list_drains(self.parts.store, gpus)
+        rows = []
+        for gpu in gpus:
+            drain = describe_drain(find_drain(drains, gpu.pci, gpu.uuid))
+            seen = [describe_instance(gpu, instance, owners) for instance in gpu.instances]
+            rows += [
+                MigInstanceRow(gpu_index=gpu.index, gpu_uuid=gpu.uuid, **vars(one))
+                for one in add_instance_shares(records, gpu, seen, drain)
+            ]
         return MigListDocument(instances=rows, note=None if rows else self._explain_none(gpus))
 
     def list_mig_profiles(self, selector: str | None = None) -> MigProfilesDocument:

@@ -46,7 +46,9 @@ class MetricSpec:
 NO_CHANNEL = "the VM's keeper does not run or does not answer"
 _NO_SHARES = "the GPU has no shares"
 _NO_SHARE = f"{NO_CHANNEL}, or it is no share"
+_NOT_SHARED = "the instance has no shares"
 _CHANNEL = ("domain", "attachment", "hostname")
+_INSTANCE = ("GPU_I_ID", "GPU_I_PROFILE")
 
 SHARE_METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
@@ -82,6 +84,20 @@ SHARE_METRICS: tuple[MetricSpec, ...] = (
 )  # fmt: skip
 
 
+MIG_SHARE_METRICS: tuple[MetricSpec, ...] = (
+    MetricSpec(
+        "mig_share_memory_bytes", "gauge", (*GPU_LABELS, *_INSTANCE, "state"),
+        "Memory of an instance of MIG that has shares: state used (shares have it) or free.",
+        _NOT_SHARED, "bytes",
+    ),
+    MetricSpec(
+        "mig_share_compute_ratio", "gauge", (*GPU_LABELS, *_INSTANCE, "state"),
+        "Time of an instance of MIG that has shares: state used (shares have it, whether they compute or not) or free.",
+        _NOT_SHARED, "ratio",
+    ),
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One value of a metric; ``suffix`` is a histogram's (``_bucket``, ``_count``, ``_sum``)."""
@@ -92,15 +108,17 @@ class Sample:
     suffix: str = ""
 
 
-def sample_shares(use: ShareUse, labels: Mapping[str, str]) -> Iterator[Sample]:
-    """The shares of a GPU that has some."""
+def sample_shares(
+    use: ShareUse, labels: Mapping[str, str], noun: Literal["gpu", "mig"] = "gpu"
+) -> Iterator[Sample]:
+    """The shares of a GPU, or of an instance of MIG, that has some."""
     if not use.records:
         return
     taken = use.total - use.free
     for state, share in (("used", taken), ("free", use.free)):
         named = {**labels, "state": state}
-        yield Sample("gpu_share_memory_bytes", named, share.memory)
-        yield Sample("gpu_share_compute_ratio", named, share.compute / 100)
+        yield Sample(f"{noun}_share_memory_bytes", named, share.memory)
+        yield Sample(f"{noun}_share_compute_ratio", named, share.compute / 100)
 
 
 def sample_channel_share(status: ChannelStatus, labels: Mapping[str, str]) -> Iterator[Sample]:

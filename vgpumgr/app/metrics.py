@@ -13,6 +13,7 @@ from vgpumgr.app.documents.operations import MetricsDocument
 from vgpumgr.app.metric_spec import (
     GPU_LABELS,
     HOST_LABELS,
+    MIG_SHARE_METRICS,
     NO_CHANNEL,
     SHARE_METRICS,
     MetricSpec,
@@ -27,7 +28,7 @@ from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Drain, Gpu, Inventory, PciGpu, Sensors, find_drain
 from vgpumgr.model.health import GpuHealth
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.planning.shares import measure_shares
+from vgpumgr.planning.shares import measure_instance_shares, measure_shares
 from vgpumgr.virtio.channel import ChannelStatus
 
 if TYPE_CHECKING:
@@ -211,6 +212,7 @@ METRICS: tuple[MetricSpec, ...] = (
         "seconds",
     ),
     *SHARE_METRICS,
+    *MIG_SHARE_METRICS,
     MetricSpec(
         "last_collect_success", "gauge", HOST_LABELS,
         "1 if the latest collection came to its end; 0 if it failed or is overdue. All other "
@@ -388,6 +390,10 @@ def list_samples(
             yield from _sample_mig(
                 gpu, labels, {id_: vms[u, id_] for u, id_ in vms if u == gpu.uuid}
             )
+            for instance in gpu.instances:
+                own = {"GPU_I_ID": str(instance.id), "GPU_I_PROFILE": str(instance.profile)}
+                use = measure_instance_shares(gpu, instance, seen.records)
+                yield from sample_shares(use, labels | own, "mig")
             yield from _sample_devices(seen, gpu, str(gpu.pci), labels)
         for other in seen.inventory.others:
             labels = label_other(other, hostname)

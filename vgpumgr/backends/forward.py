@@ -1,5 +1,5 @@
-"""``forward``: CUDA calls of the guest are forwarded to a worker on the host, which runs them on a slice of MIG or on a
-share of a GPU.
+"""``forward``: CUDA calls of the guest are forwarded to a worker on the host, which runs them on a slice of MIG, or on
+a share of a GPU or of a slice.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ from vgpumgr.model.attachment import (
 from vgpumgr.model.choices import AWAITED
 from vgpumgr.model.choices import Backend as BackendName
 from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.request import AttachRequest, MigRequest, ProfileRequest, ShareRequest
 from vgpumgr.model.shares import format_percent
 from vgpumgr.model.text import format_exact
@@ -160,7 +159,7 @@ class ChannelGrant(DeviceGrant):
 
 
 class ForwardBackend(Backend):
-    """A slice of MIG, or a share of a GPU, whose CUDA calls are forwarded; needs no vGPU licence."""
+    """A slice of MIG, or a share of a GPU or of a slice, whose CUDA calls are forwarded; needs no vGPU licence."""
 
     name = BackendName.FORWARD
     auto_note = "auto: forward, because it needs no vGPU licence"
@@ -255,14 +254,16 @@ class ForwardBackend(Backend):
             return Revocation(unplug, steps, (note,))
         notes: list[str] = []
         has_instance, has_compute = may_be_there(gpu.instances, record, snapshot.records)
-        if not part.taken and has_compute:
+        sharers = list_sharers(record, snapshot.records)
+        # the compute instance of shares goes with the last of them
+        if not part.taken and has_compute and not (record.share_part and sharers):
             steps.append(_destroy_compute(record, part, gpu))
         if not has_instance:
-            slice_ = f"{record.profile} at {record.placement} on {gpu}"
+            slice_ = f"{record.mig_profile} at {record.placement} on {gpu}"
             notes.append(f"its slice {slice_} is gone already")
         elif part.taken:
             notes.append(_describe_left(record, gpu))
-        elif sharers := list_sharers(record, snapshot.records):
+        elif sharers:
             names = ", ".join(f"{r.id} ({r.vm_name})" for r in sharers)
             notes.append(f"its GPU instance stays: attachment {names} is in it, too")
         else:
@@ -283,7 +284,7 @@ class ForwardBackend(Backend):
 
     def restore(self, record: AttachmentRecord, snapshot: Snapshot) -> Restored | None:
         """See ``Backend``: the slice as it is now, and its channel."""
-        if record.share_part is not None:
+        if record.is_gpu_share:
             return restore_share(record, snapshot)
         if not list_records([record]):
             return None
@@ -301,7 +302,7 @@ class ForwardBackend(Backend):
             yield make_drift(record, DriftKind.GPU_GONE, f"its GPU, {record.gpu}, is gone")
         elif record.mig_part is not None and not has_slice(record, gpu):
             yield find_lost(record, gpu)
-        elif record.share_part is not None and gpu.mig.current:
+        elif record.is_gpu_share and gpu.mig.current:
             yield find_share_lost(record, gpu)
         elif record.channel is not None and status is None:
             text = "its keeper does not run"
@@ -320,7 +321,7 @@ class ForwardBackend(Backend):
     def has_all(self, record: AttachmentRecord, snapshot: Snapshot) -> bool:
         """See ``Backend``."""
         gpu = snapshot.find_gpu_of(record)
-        if record.share_part is not None:
+        if record.is_gpu_share:
             return gpu is not None and not gpu.mig.current
         return record.mig_part is None or (gpu is not None and has_slice(record, gpu))
 
@@ -395,9 +396,9 @@ def _describe_left(record: AttachmentRecord, gpu: Gpu) -> str:
 def _destroy_compute(record: AttachmentRecord, part: MigPart, gpu: Gpu) -> DestroyComputeInstance:
     return DestroyComputeInstance(
         gpu.uuid,
-        record.profile,
+        str(record.mig_profile),
         part.compute,
-        str(MigProfileName.parse(record.profile).gpu_instance),
+        str(record.mig_profile.gpu_instance),
         part.placement,
         mig=str(part.ref.uuid) if part.ref else None,
         gpu_index=gpu.index,
@@ -406,7 +407,7 @@ def _destroy_compute(record: AttachmentRecord, part: MigPart, gpu: Gpu) -> Destr
 
 
 def _destroy_instance(record: AttachmentRecord, part: MigPart, gpu: Gpu) -> DestroyGpuInstance:
-    name = str(MigProfileName.parse(record.profile).gpu_instance)
+    name = str(record.mig_profile.gpu_instance)
     return DestroyGpuInstance(gpu.uuid, name, part.placement, gpu_index=gpu.index, by_record=True)
 
 

@@ -72,6 +72,7 @@ def choose_slices(
         and r.backend is BackendName.FORWARD
         and has_slice(r, gpu)
         and not r.is_taken
+        and r.share_part is None
     }
     idle = [
         one for gpu in gpus for one in _list_idle(gpu, snapshot) if _is_of_layout(one, snapshot)
@@ -107,7 +108,7 @@ def _take_named(
     """The MIG device that --gpu names, also one of another program. Raises NoRoomError where it cannot be had."""
     gpu = next(gpu for gpu in snapshot.gpus if gpu.uuid == device.gpu)
     snapshot.check_not_drained(refusal, gpu.pci)
-    profile, held_by = find_profile(gpu, name), _list_holders(gpu, device, snapshot)
+    profile, held_by = find_profile(gpu, name), list_holders(gpu, device, snapshot)
     own = name_compute(device.instance.profile, device.compute.slices, device.instance.slices)
     why = None
     if profile is None or not device.suits(name):
@@ -128,10 +129,11 @@ def _take_named(
     )
 
 
-def _list_holders(gpu: Gpu, device: IdleSlice, snapshot: Snapshot) -> list[str]:
+def list_holders(gpu: Gpu, device: IdleSlice, snapshot: Snapshot) -> list[str]:
     """Who has a MIG device: VMs with an attachment, vGPUs, processes."""
     instance, compute = device.instance, device.compute
-    found = [r.holder for r in snapshot.records if _has(r, gpu, device)]
+    mine = [r for r in snapshot.records if _has(r, gpu, device)]
+    found = [f"{r.holder} ({r.profile})" if r.share_part else r.holder for r in mine]
     found += [
         owner.holder
         for owner in snapshot.vgpu_owners
@@ -162,7 +164,7 @@ def _has(record: AttachmentRecord, gpu: Gpu, device: IdleSlice) -> bool:
 def _list_idle(gpu: Gpu, snapshot: Snapshot) -> list[IdleSlice]:
     """The MIG devices without a holder."""
     devices = [IdleSlice(gpu.uuid, i, c) for i in gpu.instances for c in i.compute_instances]
-    return [one for one in devices if not _list_holders(gpu, one, snapshot)]
+    return [one for one in devices if not list_holders(gpu, one, snapshot)]
 
 
 def _is_of_layout(device: IdleSlice, snapshot: Snapshot) -> bool:

@@ -1,24 +1,28 @@
-"""What a channel is started on: an instance of MIG, or a share of a whole GPU; a VM's or a command's."""
+"""What a channel is started on: an instance of MIG, or a share of one or of a whole GPU; a VM's or a command's."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vgpumgr.backends.base import read_limits
 from vgpumgr.backends.mig_places import choose_slices, list_left_alone
+from vgpumgr.backends.mig_shares import choose_instance_shares
 from vgpumgr.engine.step import Step
 from vgpumgr.errors import UsageError
 from vgpumgr.mig.layout.change import name_compute
 from vgpumgr.mig.placement import SlicePlacement, explain_refusal, find_profile
+from vgpumgr.mig.selection import find_mig_device
 from vgpumgr.model.attachment import ChannelPart, MigPart, SharePart, limit_memory
 from vgpumgr.model.choices import ComputePolicy, Priority, Transport
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.request import AttachRequest, MigRequest, ProfileRequest, ShareRequest
-from vgpumgr.planning.shares import SharePlacement, choose_shares
+from vgpumgr.model.shares import name_share
+from vgpumgr.planning.shares import InstancePlace, SharePlacement, choose_shares
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.mig import CreateComputeInstance, CreateGpuInstance, EnableMigMode
 from vgpumgr.steps.record import TakeSlice
@@ -168,8 +172,7 @@ class ShareSlice(Slice):
     @property
     def parts(self) -> dict[str, Any]:
         """See ``Slice``."""
-        seat = self.seat
-        return {"share_part": SharePart(seat.share, seat.policy, priority=seat.priority)}
+        return {"share_part": _make_share_part(self.seat)}
 
     def limit(self, limits: tuple[str, ...]) -> tuple[str, ...]:
         """See ``Slice``."""
@@ -178,6 +181,49 @@ class ShareSlice(Slice):
     def list_steps(self) -> list[Step]:
         """See ``Slice``."""
         return []
+
+
+def _make_share_part(seat: SharePlacement) -> SharePart:
+    return SharePart(seat.share, seat.policy, priority=seat.priority)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceShareSlice(ShareSlice):
+    """A share of an instance of MIG, which the first of its shares takes or makes."""
+
+    place: InstancePlace
+
+    @property
+    def mig(self) -> MigSlice:
+        """The instance."""
+        return MigSlice(self.place.seat.choice.profile.name, self.place.seat)
+
+    @property
+    def profile(self) -> str:
+        """See ``Slice``."""
+        return name_share(self.seat.share, self.mig.profile)
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """See ``Slice``: of an instance that has shares already detach leaves what it would have left before."""
+        (part,) = self.mig.parts.values()
+        part = replace(part, taken=self.place.taken)
+        if not self.seat.is_first:
+            part = replace(part, mode_enabled=False)
+        return {"mig_part": part, "share_part": _make_share_part(self.seat)}
+
+    def list_steps(self) -> list[Step]:
+        """See ``Slice``."""
+        if self.seat.is_first:
+            return self.mig.list_steps()
+        takes, choice = self.place.seat.takes, self.place.seat.choice
+        uuid = str(takes.compute.uuid) if takes else None
+        gpu, name = choice.gpu, self.mig.profile
+        return [TakeSlice(gpu.uuid, uuid, name, choice.placement, gpu_index=gpu.index, shared=True)]
+
+    def describe(self, transport: Transport) -> dict[str, Any]:
+        """See ``Slice``."""
+        return self.mig.describe(transport)
 
 
 def check_slice(request: AttachRequest, profile: ProfileRequest) -> None:
@@ -221,8 +267,11 @@ def check_no_policy(request: AttachRequest) -> None:
 
 def check_exists(profile: ProfileRequest, snapshot: Snapshot) -> None:
     """Raises ProfileNotFoundError, MigNotSupportedError where no GPU has such a profile at all."""
-    if isinstance(profile, MigRequest):
-        gpus, name = snapshot.require_gpus(), profile.name.gpu_instance
+    name = profile.name if isinstance(profile, MigRequest) else None
+    if isinstance(profile, ShareRequest):
+        name = profile.instance
+    if name is not None:
+        gpus, name = snapshot.require_gpus(), name.gpu_instance
         if not any(find_profile(gpu, name) for gpu in gpus):
             raise explain_refusal(gpus, name)
 
@@ -234,8 +283,15 @@ def choose(
     snapshot: Snapshot,
     refusal: str,
 ) -> Sequence[Slice]:
-    """A slice for each that is asked for. Raises NvmlMissingError and what ``choose_slices``, ``choose_shares`` do."""
-    snapshot.require_gpus()
+    """A slice for each that is asked for. Raises NvmlMissingError and what ``choose_slices``, ``choose_shares`` and
+    ``choose_instance_shares`` do.
+    """
+    gpus = snapshot.require_gpus()
+    if isinstance(profile, ShareRequest) and (
+        profile.instance is not None or find_mig_device(gpus, request.gpu or "")
+    ):
+        found = choose_instance_shares(request, profile, nodes, snapshot, refusal)
+        return [InstanceShareSlice(one, one.instance) for one in found if one.instance]
     if isinstance(profile, ShareRequest):
         seats = choose_shares(request, profile, nodes, snapshot, refusal)
         return [ShareSlice(seat) for seat in seats]

@@ -111,8 +111,9 @@ def attach(
     instance of an attachment that has one free, and shares its memory. A VM that is bound to a NUMA
     node (numatune, vcpupin, emulatorpin) gets a GPU of that node if one has capacity. --dry-run
     explains the selection. A share (share:8GiB,30%) is memory and time of a GPU that is not in MIG
-    mode and that several VMs have shares of; --equal 4 is a quarter of one. What the VM's programs
-    may take, all together, --limit says.
+    mode and that several VMs have shares of; --equal 4 is a quarter of one. share:4GiB,50%@1g.10gb
+    is a share of a MIG instance of that profile, which the first makes or takes; --gpu MIG-UUID
+    names one. What the VM's programs may take, all together, --limit says.
 
     \b
     Examples:
@@ -129,7 +130,9 @@ def attach(
       vgpumgr attach vm01 --profile share:8GiB,30% --compute-policy fixed
       vgpumgr attach vm01 --profile share:8GiB --compute-policy best-effort
       vgpumgr attach vm01 --profile share:8GiB,30% --priority high
+      vgpumgr attach vm01 --profile share:4GiB,50%@1g.10gb
       vgpumgr attach vm01 --equal 4
+      vgpumgr attach vm01 --equal 4 --gpu MIG-6f1c2a2e
     """
     document = call(
         context,
@@ -297,6 +300,7 @@ def why(
       vgpumgr why A100-4C
       vgpumgr why vf
       vgpumgr why share:8GiB,30%
+      vgpumgr why share:4GiB,50%@1g.10gb --gpu 0
     """
     document = {"notes": [], **call(context, "why", profile=profile, selector=gpu)}
     rows = document["gpus"]

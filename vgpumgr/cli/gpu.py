@@ -27,10 +27,10 @@ from vgpumgr.cli.text import (
     describe_slices,
     describe_temperature,
     describe_users,
+    list_shares,
     name_holder,
 )
-from vgpumgr.model.shares import Share
-from vgpumgr.model.text import format_exact, format_size, shorten_type
+from vgpumgr.model.text import format_size, shorten_type
 
 app = App()
 app.add_typer(layout.app, name="layout", help="Files of slices and vGPUs; also: mig layout.")
@@ -219,13 +219,7 @@ def _render_shares(shares: dict[str, Any] | None) -> Iterator[str]:
     if not shares or not shares["holders"]:
         return
     yield f"  shares        {shares['policy']}"
-    for one in shares["holders"]:
-        share = Share(one["memory_bytes"], one["compute"])
-        waits = one.get("memory_at_exit_bytes")  # an older daemon does not say
-        at_exit = "" if waits is None else f", {format_exact(waits)} at exit"
-        priority = one.get("priority", "normal")
-        at_exit += "" if priority == "normal" else f", {priority} priority"
-        yield f"    {one['kind']} {one['name']} (attachment {one['attachment']})  {share}{at_exit}"
+    yield from (f"    {holder}  {share}" for holder, share in list_shares(shares))
 
 
 def _describe_shares_left(shares: dict[str, Any], profiles: list[dict[str, Any]]) -> str:
@@ -402,7 +396,10 @@ def _render_instance(instance: dict[str, Any]) -> Iterator[str]:
         yield f"        {compute['uuid'] or 'compute instance without UUID'}{memory}{owner}"
     if not instance["compute_instances"]:
         yield "        no compute instance: not usable yet"
-    if not shared and (owner := _describe_holder(instance)):
+    if shares := instance.get("shares"):
+        yield f"        shares ({shares['policy']}), {describe_share_capacity(shares)}"
+        yield from (f"          {holder}  {share}" for holder, share in list_shares(shares))
+    elif not shared and (owner := _describe_holder(instance)):
         yield f"        {owner}"
     yield from (f"        {_describe_process(process)}" for process in instance["processes"])
 

@@ -30,7 +30,14 @@ from vgpumgr.cli.session import (
     get_streams,
     number,
 )
-from vgpumgr.cli.text import describe_placement, describe_process, name_holder
+from vgpumgr.cli.text import (
+    describe_placement,
+    describe_process,
+    describe_share_capacity,
+    list_holders,
+    list_shares,
+    name_holder,
+)
 from vgpumgr.errors import Exit, SliceNotFoundError
 from vgpumgr.model.choices import MAX_COUNT
 
@@ -48,10 +55,20 @@ def _uuids(row: dict[str, Any]) -> str:
 
 
 def _users(row: dict[str, Any]) -> str:
-    holders = dict.fromkeys(n for c in row["compute_instances"] if (n := name_holder(c)))
-    if holders or name_holder(row):
-        return ", ".join(holders) or str(name_holder(row))
+    holders = [n for c in row["compute_instances"] if (n := name_holder(c))]
+    holders = list_holders(row) if row.get("shares") or not holders else holders
+    if holders:
+        return ", ".join(dict.fromkeys(holders))
     return ", ".join(map(describe_process, row["processes"])) or ABSENT
+
+
+def _describe_shares(row: dict[str, Any]) -> str:
+    """What its shares are, and what still fits beside them."""
+    shares = row.get("shares")
+    if not shares:
+        return ABSENT
+    held = [f"{name} {share}" for name, share in list_shares(shares)]
+    return ", ".join([*held, describe_share_capacity(shares)])
 
 
 INSTANCES = (
@@ -60,6 +77,7 @@ INSTANCES = (
     value_column("profile"),
     Column("placement", lambda r: describe_placement(r["placement"])),
     size_column("memory", "memory_bytes", right=False, spare=True),
+    Column("shares", _describe_shares, wide=True, wraps=True),
     Column("uuid", lambda r: _uuids(r) or ABSENT, _uuids),
     Column("used_by", _users, wraps=True),
 )

@@ -94,7 +94,8 @@ def run(
         Option(
             "--profile",
             metavar="PROFILE",
-            help="What it gets: a MIG profile, as 1g.10gb, or a share of a GPU, as share:2GiB,25%.",
+            help="What it gets: a MIG profile, as 1g.10gb, or a share of a GPU, as share:2GiB,25%, or of a MIG "
+            "instance, as share:2GiB,25%@1g.10gb.",
         ),
     ] = None,
     command: Annotated[
@@ -138,6 +139,7 @@ def run(
       vgpumgr run --profile 1g.10gb --transport serial -- sh -c './a && ./b'
       vgpumgr run --profile 1g.10gb --limit device-memory=4GiB --limit calls=none -- ./vectoradd
       vgpumgr run --profile share:2GiB,25% -- ./vectoradd
+      vgpumgr run --profile share:2GiB,25% --gpu MIG-6f1c2a2e -- ./vectoradd
       vgpumgr run --profile 1g.10gb --dry-run -- ./vectoradd
     """
     session = get_session(context)

@@ -394,7 +394,7 @@ EqualOption = Annotated[
         "--equal",
         metavar="N",
         parser=number(int, 1, MAX_PARTS),
-        help="One of N equal shares of a GPU, in the place of --profile.",
+        help="One of N equal shares of a GPU, or of the MIG instance that --gpu names, in the place of --profile.",
     ),
 ]
 UnconfinedOption = Annotated[

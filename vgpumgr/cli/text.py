@@ -67,6 +67,10 @@ def describe_slices(gpu: dict[str, Any]) -> str:
         found.append(
             f"{tell_count(len(shares), 'share')}, {describe_share_capacity(gpu['shares'])}"
         )
+    for instance in gpu["instances"]:
+        if holders := (shares := instance.get("shares") or {}).get("holders"):
+            count = tell_count(len(holders), "share")
+            found.append(f"{count} of a {instance['profile']}, {describe_share_capacity(shares)}")
     if gpu["vfs_enabled"]:
         free = sum(is_free(device) for device in gpu["devices"] if device["kind"] == "vf")
         left = f", {free} free" if free else ""
@@ -81,6 +85,15 @@ def describe_share_capacity(shares: Mapping[str, Any]) -> str:
     if shares["why_not"]:
         return f"none more: {shares['why_not']}"
     return f"{Share(shares['memory_free_bytes'], shares['compute_free'])} more"
+
+
+def list_shares(shares: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Whose each share is, ``vm vm01 (attachment 5c8f)``, and what it is."""
+    for one in shares["holders"]:
+        waits = one.get("memory_at_exit_bytes")  # an older daemon does not say
+        at_exit = "" if waits is None else f", {format_exact(waits)} at exit"
+        text = f"{Share(one['memory_bytes'], one['compute'])}{at_exit}{_describe_priority(one)}"
+        yield f"{one['kind']} {one['name']} (attachment {one['attachment']})", text
 
 
 def has_vfs_off(gpu: Mapping[str, Any]) -> bool:
@@ -159,9 +172,15 @@ def name_holder(instance: dict[str, Any]) -> str | None:
     return name
 
 
+def list_holders(instance: dict[str, Any]) -> list[str]:
+    """The same: several, where they have shares of the instance."""
+    names = [holder["name"] for holder in (instance.get("shares") or {}).get("holders", ())]
+    return names or [name for name in [name_holder(instance)] if name]
+
+
 def list_users(gpu: dict[str, Any]) -> list[str]:
     """What slices belong to, then processes that are in no such slice."""
-    users = [name for instance in gpu["instances"] if (name := name_holder(instance))]
+    users = [name for instance in gpu["instances"] for name in list_holders(instance)]
     users += [holder["name"] for holder in (gpu.get("shares") or {}).get("holders", ())]
     users += [name for name in gpu["vms"] if name not in users]
     # what runs in a share is its holder's

@@ -31,7 +31,6 @@ from vgpumgr.model.mig import (
     GpuInstance,
     MigActivation,
     MigProfile,
-    MigProfileName,
     Placement,
 )
 from vgpumgr.nvml.protocol import Nvml
@@ -120,19 +119,21 @@ def list_records(records: Sequence[AttachmentRecord]) -> list[AttachmentRecord]:
 
 def size_of(record: AttachmentRecord, slices: int) -> int:
     """How many slices its compute instance has in a GPU instance of ``slices``."""
-    return MigProfileName.parse(record.profile).compute_slices or slices
+    return record.mig_profile.compute_slices or slices
 
 
 def list_own_compute(
     instance: GpuInstance | None, record: AttachmentRecord, records: Sequence[AttachmentRecord]
 ) -> list[ComputeInstance]:
     """The compute instances of an attachment in its GPU instance: its own, and where it is alone,
-    all.
+    all. Of shares none has its own while others are left.
     """
     part = record.mig_part
     if instance is None or part is None:
         return []
     sharers = list_sharers(record, records)
+    if record.share_part is not None and sharers:
+        return []
     if part.compute is None and not sharers:
         return list(instance.compute_instances)
     if part.ref is not None:
@@ -185,10 +186,11 @@ def rebind(
     instances: Mapping[GpuUuid, Sequence[GpuInstance]], records: Sequence[AttachmentRecord]
 ) -> dict[str, MigInstanceRef | None]:
     """For each attachment, its slice as it is now: the one with its UUID, else one of its size at
-    its place that is no other attachment's. None where there is none.
+    its place that is no other attachment's; shares of one instance have the same. None where there is none.
     """
     found: dict[str, MigInstanceRef | None] = {}
-    taken: set[str] = set()
+    #: by UUID, whether shares have it
+    taken: dict[str, bool] = {}
     mine = list_records(records)
     for strict in (True, False):
         for record in mine:
@@ -198,19 +200,21 @@ def rebind(
 
 
 def _bind(
-    instances: Sequence[GpuInstance], record: AttachmentRecord, taken: set[str], strict: bool
+    instances: Sequence[GpuInstance], record: AttachmentRecord, taken: dict[str, bool], strict: bool
 ) -> MigInstanceRef | None:
-    part = record.mig_part
+    part, is_share = record.mig_part, record.share_part is not None
     for instance in instances:
         if part is None or instance.placement != part.placement:
             continue
         if instance.profile_id != part.gpu_profile_id:
             continue
         for compute in instance.compute_instances:
-            if compute.uuid is None or compute.uuid in taken:
+            if compute.uuid is None:
+                continue
+            if compute.uuid in taken and not (is_share and taken[compute.uuid]):
                 continue
             if _suits(record, instance, compute, strict):
-                taken.add(compute.uuid)
+                taken[compute.uuid] = is_share
                 return MigInstanceRef(instance.id, compute.id, instance.placement, compute.uuid)
     return None
 

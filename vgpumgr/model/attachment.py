@@ -16,9 +16,9 @@ from vgpumgr.model.choices import Backend, ComputePolicy, Priority, Transport
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.identity import GpuUuid, MigUuid
 from vgpumgr.model.limits import LIMIT_KEYS
-from vgpumgr.model.mig import Placement
+from vgpumgr.model.mig import MigProfileName, Placement
 from vgpumgr.model.pci import PciAddress
-from vgpumgr.model.shares import Share
+from vgpumgr.model.shares import OF_INSTANCE, Share, name_share
 from vgpumgr.model.vgpu import VgpuInstance, VgpuSpec
 
 
@@ -47,6 +47,8 @@ class SliceOwner:
     #: the vGPU that it is, in words: the GPU instance cannot be destroyed before that is deleted
     vgpu: str | None = None
     is_run: bool = False
+    #: whether it has a share of the instance, which then stays where it is
+    is_share: bool = False
 
     @property
     def kind(self) -> Literal["vm", "run", "vgpu"]:
@@ -108,7 +110,9 @@ class MigPart:
 
 @dataclass(frozen=True, slots=True)
 class SharePart:
-    """An attachment's share of a whole GPU, and what its percentage of time means."""
+    """An attachment's share of a whole GPU, or of the instance that its MIG part names; and what its percentage of time
+    means.
+    """
 
     share: Share
     policy: ComputePolicy
@@ -222,6 +226,16 @@ class AttachmentRecord:
     share_part: SharePart | None = None
 
     @property
+    def is_gpu_share(self) -> bool:
+        """Whether it is a share of a whole GPU, which is not in MIG mode then."""
+        return self.share_part is not None and self.mig_part is None
+
+    @property
+    def mig_profile(self) -> MigProfileName:
+        """The MIG profile of its slice, or of the instance that it has a share of. Raises ValueError without one."""
+        return MigProfileName.parse(self.profile.rpartition(OF_INSTANCE)[2])
+
+    @property
     def mig(self) -> MigInstanceRef | None:
         """GPU and compute instance; None without a slice of MIG, and before it exists."""
         return self.mig_part.ref if self.mig_part else None
@@ -275,7 +289,7 @@ class AttachmentRecord:
         limits = limit_memory(self.channel.limits, share.memory)
         return replace(
             self,
-            profile=str(share),
+            profile=name_share(share, None if self.mig_part is None else str(self.mig_profile)),
             memory_bytes=share.memory,
             share_part=replace(
                 self.share_part,
@@ -291,7 +305,7 @@ class AttachmentRecord:
         """What CUDA calls its slice: a MIG device, or the GPU that it has a share of; None before that exists."""
         if self.mig is not None:
             return str(self.mig.uuid)
-        return str(self.gpu) if self.share_part is not None else None
+        return str(self.gpu) if self.is_gpu_share else None
 
     @property
     def noun(self) -> str:
@@ -315,6 +329,7 @@ class AttachmentRecord:
             self.vm_name,
             self.id,
             is_run=self.run is not None,
+            is_share=self.share_part is not None,
         )
 
 
@@ -341,8 +356,10 @@ def list_sharers(
         and other.mig_part is not None
         and (other.gpu, other.placement) == place
         # an attachment that has all of an instance shares it with no other
-        and record.mig_part.compute is not None
-        and other.mig_part.compute is not None
+        and (
+            (record.mig_part.compute is not None and other.mig_part.compute is not None)
+            or (record.share_part is not None and other.share_part is not None)
+        )
         and len({record.mig_part.known_instance, other.mig_part.known_instance} - {None}) < 2
     ]
 

@@ -15,13 +15,14 @@ AGENT_HINT = (
 WORKER_NAMES = ("vgpumgr-hold", "vgpumgr-worker", "exe")
 #: the guest's agent serves so many channels
 MAX_COUNT = 16
-#: a GPU has at most so many shares: its arbiter serves no more
+#: a GPU or a MIG instance has at most so many shares: its arbiter serves no more
 MAX_PARTS = 64
 #: of a run: a word of a command line that is no option
 RUN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
 #: forms of ``--profile`` that every host knows, as the help has them; ``model.request`` reads them
 PROFILE_WORDS = {
-    "share:": "share:8GiB,30% (memory and time of a GPU that VMs share; share:1/4: a quarter)",
+    "share:": "share:8GiB,30% (memory and time of a GPU that VMs share; share:1/4: a quarter; "
+    "share:1/4@1g.10gb: of a MIG instance)",
     "passthrough": "passthrough (a whole GPU)",
     "vf": "vf or vf:N (a virtual function; one of N if none is enabled yet)",
 }

@@ -9,6 +9,7 @@ from vgpumgr.model.choices import HELLO_TIMEOUT_S, Display, Numa, Transport
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.shares import (
+    OF_INSTANCE,
     PREFIX,
     Share,
     is_share_text,
@@ -95,7 +96,7 @@ class VfRequest:
 @dataclass(frozen=True, slots=True)
 class ShareRequest:
     """Memory and time of a GPU that others have a share of, too: so much of both, or one of ``parts`` equal shares of
-    whichever GPU it is.
+    whichever GPU it is. ``instance``: of a GPU instance of that MIG profile instead.
     """
 
     noun: ClassVar[str] = "a share"
@@ -104,8 +105,14 @@ class ShareRequest:
     parts: int | None = None
     #: whether no percentage was said, which only best-effort shares may leave out
     is_memory_only: bool = False
+    instance: MigProfileName | None = None
 
     def __str__(self) -> str:
+        return self.size if self.instance is None else f"{self.size}{OF_INSTANCE}{self.instance}"
+
+    @property
+    def size(self) -> str:
+        """The share without what it is of."""
         if self.share is None:
             return f"{PREFIX}1/{self.parts}"
         if self.is_memory_only:
@@ -144,18 +151,27 @@ def parse_profile_request(text: str) -> ProfileRequest:
     if text.lower() == "vf" or text.lower().startswith("vf:"):
         return _parse_vf(text)
     if is_share_text(text):
-        parts = parse_parts(text)
-        if parts:
-            return ShareRequest(parts=parts)
-        if share := parse_best_effort(text):
-            return ShareRequest(share, is_memory_only=True)
-        return ShareRequest(parse_share(text))
+        return _parse_share(text)
     try:
         return MigRequest(MigProfileName.parse(text))
     except ValueError:
         if re.match(r"(?:MIG\s+)?(?:\d+c\.)?\d+g\.", text, re.IGNORECASE):
             raise
         return VgpuRequest(text)
+
+
+def _parse_share(text: str) -> ShareRequest:
+    size, of_instance, name = text.partition(OF_INSTANCE)
+    instance = MigProfileName.parse(name) if of_instance else None
+    if instance is not None and instance.compute_slices is not None:
+        raise ValueError(
+            f"a share is of a whole GPU instance, and {instance} is a part of one: write {instance.gpu_instance}"
+        )
+    if parts := parse_parts(size):
+        return ShareRequest(parts=parts, instance=instance)
+    if share := parse_best_effort(size):
+        return ShareRequest(share, is_memory_only=True, instance=instance)
+    return ShareRequest(parse_share(size), instance=instance)
 
 
 def _parse_vf(text: str) -> VfRequest:

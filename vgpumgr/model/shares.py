@@ -1,4 +1,4 @@
-"""Shares of a GPU: memory and time, for several VMs on one GPU that is not in MIG mode.
+"""Shares: memory and time, for several VMs on one GPU that is not in MIG mode, or on one instance of MIG.
 
 Memory is the limit ``device-memory`` of the share's channel; time is a percentage of the GPU's compute, which an
 arbiter outside of the sessions grants (docs/shares.md).
@@ -14,6 +14,8 @@ from vgpumgr.model.limits import LIMIT_KEYS
 from vgpumgr.model.text import format_exact, format_size, parse_size
 
 PREFIX = "share:"
+#: before the MIG profile of the instance that a share is of, where it is not of a whole GPU
+OF_INSTANCE = "@"
 #: one share alone may have all of the time, and none has less than that
 MAX_COMPUTE = 100
 MIN_COMPUTE = 1
@@ -60,6 +62,11 @@ class Share:
         if self.compute:
             count = min(count, round(free.compute * _STEPS) // round(self.compute * _STEPS))
         return count
+
+
+def name_share(share: Share, instance: str | None) -> str:
+    """The profile of a share of an instance of that MIG profile (``share:4GiB,50%@1g.10gb``), or of a whole GPU."""
+    return str(share) if instance is None else f"{share}{OF_INSTANCE}{instance}"
 
 
 def _round(compute: float) -> float:

@@ -25,7 +25,6 @@ from vgpumgr.model.mig import (
     DesiredLayout,
     GpuInstance,
     MigProfile,
-    MigProfileName,
     Placement,
 )
 from vgpumgr.model.text import tell_count
@@ -134,6 +133,31 @@ def claim_begun(mig: MigState, steps: Sequence[Step]) -> None:
                     if places == (step.parent_placement, step.placement):
                         key = (step.gpu, instance.id, compute.id, str(compute.uuid))
                         mig.made_compute.add(key)
+
+
+def takes_slice(spec: MigStepSpec, record: AttachmentRecord) -> bool:
+    """Whether a step destroys the slice of an attachment."""
+    if spec.kind not in (StepKind.GI_DESTROY, StepKind.CI_DESTROY) or record.mig is None:
+        return False
+    if (spec.gpu_uuid, spec.instance_id) != (record.gpu, record.mig.gpu_instance_id):
+        return False
+    return spec.compute_instance_id in (None, record.mig.compute_instance_id)
+
+
+def check_shares(plan: LayoutPlan, records: Sequence[AttachmentRecord]) -> None:
+    """That a change of layout destroys no instance with shares: there is no other slice that all of them could have
+    together. Raises LayoutBusyError with who has which.
+    """
+    shares = [r for r in records if r.share_part is not None]
+    held = [r for r in shares if any(takes_slice(spec, r) for spec in plan.steps)]
+    if held:
+        names = ", ".join(dict.fromkeys(str(r.cuda_device) for r in held))
+        raise LayoutBusyError(
+            f"cannot change {names}",
+            why="an instance with shares is changed by no layout",
+            held_by=[f"{r.holder} ({r.profile}, attachment {r.id})" for r in held],
+            hint="; ".join(f"vgpumgr detach {r.id}" for r in held),
+        )
 
 
 def find_layout_drift(
@@ -265,10 +289,12 @@ def _list_instances(
         if own is not None and any(record.is_taken for record in group):
             yield own
             continue
-        name = MigProfileName.parse(group[0].profile).gpu_instance
+        name = group[0].mig_profile.gpu_instance
         profile = _find_profile(gpu, str(name))
         slices = profile.slices if profile else name.slices
-        sizes = tuple(sorted((size_of(r, slices) for r in group), reverse=True))
+        # shares of one instance have one compute instance together
+        owners = [r for r in group if r.share_part is None or r is group[0]]
+        sizes = tuple(sorted((size_of(r, slices) for r in owners), reverse=True))
         yield DesiredInstance(str(name), place, pack(slices, sizes, ()) or ())
     for instance in layout.instances if layout else ():
         if not any(instance.placement.overlaps(place) for place in by_place):

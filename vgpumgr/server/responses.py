@@ -93,7 +93,8 @@ def _attachment_state(attachment: AttachmentDocument) -> object:
 def _gpu_state(gpu: GpuDocument) -> object:
     instances = [[i.id, i.profile, i.placement.as_data(), i.vm] for i in gpu.instances]
     state = [gpu.uuid, gpu.mig.current, gpu.mig.pending, instances]
-    holders = [one.as_data() for one in gpu.shares.holders] if gpu.shares else []
+    shared = [gpu.shares, *(i.shares for i in gpu.instances)]
+    holders = [one.as_data() for shares in shared if shares for one in shares.holders]
     return [*state, holders] if holders else state
 
 

@@ -19,7 +19,6 @@ from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import (
     DesiredLayout,
     LayoutStore,
-    MigProfileName,
     Placement,
     make_desired,
 )
@@ -189,7 +188,7 @@ def find_slice(
     gpus: Sequence[Gpu], record: AttachmentRecord, records: Sequence[AttachmentRecord]
 ) -> MigInstanceRef | None:
     """A slice of the record's profile on its GPU that nobody has; best at its old place."""
-    name = MigProfileName.parse(record.profile)
+    name = record.mig_profile
     taken = {r.mig.uuid for r in records if r.mig and r.id != record.id}
     found = [
         MigInstanceRef(instance.id, compute.id, instance.placement, compute.uuid)

@@ -78,23 +78,29 @@ class RecordAttachment(Step):
 
 @dataclass(frozen=True)
 class TakeSlice(Step):
-    """Records a MIG device that is there as the attachment's slice. Nothing is created, so that neither undoing nor a
-    detach destroys it.
+    """Records a MIG device that is there as the attachment's slice, or as the one that it has a share of. Nothing is
+    created, so that neither undoing nor a detach destroys it.
     """
 
     gpu: GpuUuid
-    mig: str
+    #: None: the one that an earlier attachment of the same operation has made at that place
+    mig: str | None
     profile: str
     #: of its GPU instance
     placement: Placement
     #: for people
     gpu_index: int | None = field(default=None, kw_only=True)
+    #: whether others have shares of it
+    shared: bool = field(default=False, kw_only=True, metadata=PRIVATE)
     kind: ClassVar[str] = "attachment.take"
 
     def describe(self) -> str:
         """For people."""
         where = str(self.gpu) if self.gpu_index is None else f"GPU {self.gpu_index}"
-        return f"take {self.mig} ({self.profile} at {self.placement} on {where}), which is idle"
+        place = f"{self.profile} at {self.placement} on {where}"
+        if self.shared:
+            return f"share {place if self.mig is None else f'{self.mig} ({place})'}"
+        return f"take {self.mig} ({place}), which is idle"
 
     def do(self, context: OperationContext) -> None:
         """Writes its ids. Raises LayoutChangedError if it is gone."""
@@ -122,7 +128,10 @@ class TakeSlice(Step):
     def _find(self, context: OperationContext) -> MigInstanceRef | None:
         for instance in context.mig.list_instances(self.gpu):
             for compute in instance.compute_instances:
-                if instance.placement == self.placement and compute.uuid == self.mig:
+                is_meant = compute.uuid == self.mig or (
+                    self.mig is None and compute.slices == instance.slices
+                )
+                if instance.placement == self.placement and is_meant and compute.uuid is not None:
                     return MigInstanceRef(instance.id, compute.id, self.placement, compute.uuid)
         return None
 

@@ -94,13 +94,29 @@ def _list_below(
     gpu: Mapping[str, Any], vms: Mapping[str, Mapping[str, Any]], history: History
 ) -> Iterator[tuple[Row, list[_Branch]]]:
     for instance in gpu["instances"]:
-        lanes = _lane_rows(instance, vms.get(instance["vm"] or ""))
-        yield _slice_row(gpu, instance, vms, history), [_Branch(row) for row in lanes]
-    for holder in (gpu.get("shares") or {}).get("holders", ()):  # an older daemon does not say
-        lanes = _lane_rows(holder, vms.get(holder["name"]))
-        yield _share_row(gpu, holder, vms, history), [_Branch(row) for row in lanes]
+        below = list(_list_shares(gpu, instance, vms, history, depth=2))
+        if not below:
+            lanes = _lane_rows(instance, vms.get(instance["vm"] or ""))
+            below = [_Branch(row) for row in lanes]
+        yield _slice_row(gpu, instance, vms, history), below
+    for branch in _list_shares(gpu, gpu, vms, history, depth=1):
+        yield branch.row, list(branch.below)
     for row in (*_device_rows(gpu["uuid"], gpu, vms), *_process_rows(gpu)):
         yield row, []
+
+
+def _list_shares(
+    gpu: Mapping[str, Any],
+    whole: Mapping[str, Any],
+    vms: Mapping[str, Mapping[str, Any]],
+    history: History,
+    depth: int,
+) -> Iterator[_Branch]:
+    """The shares of a GPU or of an instance (``whole``), each with the processes in it."""
+    for holder in (whole.get("shares") or {}).get("holders", ()):  # an older daemon does not say
+        lanes = _lane_rows(holder, vms.get(holder["name"]))
+        below = [_Branch(replace(row, depth=depth + 1)) for row in lanes]
+        yield _Branch(replace(_share_row(gpu, holder, vms, history), depth=depth), below)
 
 
 @dataclass(frozen=True, slots=True)

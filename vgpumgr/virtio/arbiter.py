@@ -1,7 +1,9 @@
-"""The arbiter of a GPU: the process that gives its shares their time (docs/adr/0018-shares-by-turns.md).
+"""The arbiter of a GPU or of an instance of MIG: the process that gives its shares their time
+(docs/adr/0018-shares-by-turns.md).
 
-One for each GPU with shares. The start of a channel makes sure that it runs; it ends by itself some time after its last
-channel has gone. Nothing of it is kept in this process: whether one runs is what it answers at its socket.
+One for each GPU, and for each instance, with shares. The start of a channel makes sure that it runs; it ends by itself
+some time after its last channel has gone. Nothing of it is kept in this process: whether one runs is what it answers at
+its socket.
 """
 
 from __future__ import annotations
@@ -33,17 +35,17 @@ _MESSAGE = struct.Struct("=IIII96s")
 _PING, _WELCOME = 4, 64
 
 
-def ensure(gpu_uuid: str, policy: str, directory: Path, *, linger_s: int | None = None) -> Path:
-    """The socket of the GPU's arbiter, which is started if none runs, and stays for at least ``linger_s`` seconds from
-    now (None: half a minute). ``policy`` is a ``ComputePolicy``: it weighs best-effort shares as burst ones. An arbiter
-    that runs with the other policy takes this one
-    if it has no channel, and else refuses the channel, not this. Raises ChannelStartError.
+def ensure(device: str, policy: str, directory: Path, *, linger_s: int | None = None) -> Path:
+    """The socket of the arbiter of a GPU or a MIG device, by its UUID, which is started if none runs, and stays for at
+    least ``linger_s`` seconds from now (None: half a minute). ``policy`` is a ``ComputePolicy``: it weighs best-effort
+    shares as burst ones. An arbiter that runs with the other policy takes this one if it has no channel, and else
+    refuses the channel, not this. Raises ChannelStartError.
     """
     # short: the paths of sockets are limited
-    path = directory / f"{gpu_uuid.removeprefix('GPU-').replace('-', '')}.sock"
+    path = directory / f"{device.removeprefix('GPU-').removeprefix('MIG-').replace('-', '')}.sock"
     if len(str(path)) > LONGEST_PATH:
         raise ChannelStartError(
-            f"cannot start the arbiter of GPU {gpu_uuid}",
+            f"cannot start the arbiter of {device}",
             why=f"its socket's path has {len(str(path))} characters, {LONGEST_PATH} are possible",
             hint="choose a shorter VGPUMGR_RUN_DIR",
         )
@@ -58,14 +60,14 @@ def ensure(gpu_uuid: str, policy: str, directory: Path, *, linger_s: int | None 
     try:
         make_directory(directory, DIRECTORY)
         # one that runs may be about to end: then its socket does not answer, and the next try finds none
-        _start(words, gpu_uuid)
+        _start(words, device)
         while not is_running(path):
             if time.monotonic() > end:
-                raise _refuse(gpu_uuid, f"nothing answers at {path}")
+                raise _refuse(device, f"nothing answers at {path}")
             time.sleep(_PAUSE_S)
-            _start(words, gpu_uuid)
+            _start(words, device)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise _refuse(gpu_uuid, str(error)) from error
+        raise _refuse(device, str(error)) from error
     return path
 
 
@@ -82,17 +84,17 @@ def is_running(path: Path) -> bool:
     return len(answer) == _MESSAGE.size and _MESSAGE.unpack(answer)[0] == _WELCOME
 
 
-def _start(words: list[str], gpu_uuid: str) -> None:
+def _start(words: list[str], device: str) -> None:
     """One runs afterwards: this one, or another."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=START_S, check=False)
     if done.returncode not in (0, _RUNS_ALREADY):
-        raise _refuse(gpu_uuid, done.stderr.strip() or f"exit status {done.returncode}")
+        raise _refuse(device, done.stderr.strip() or f"exit status {done.returncode}")
 
 
-def _refuse(gpu_uuid: str, cause: str) -> ChannelStartError:
+def _refuse(device: str, cause: str) -> ChannelStartError:
     return ChannelStartError(
-        f"the arbiter of GPU {gpu_uuid} does not start",
+        f"the arbiter of {device} does not start",
         cause=cause,
-        why="it gives the shares of a GPU their time: no channel of a share starts without it",
+        why="it gives the shares of a GPU or MIG instance their time: no channel of a share starts without it",
         hint=advise_installation() if not ARBITER_PROGRAM.exists() else "vgpumgr doctor",
     )

@@ -384,10 +384,10 @@ class KeeperChannels:
             raise
 
     def _find_arbiter(self, spec: ChannelSpec) -> Path | None:
-        """The socket of the arbiter of a share's GPU, which runs from now on."""
-        if spec.compute is None or spec.compute_policy is None or spec.gpu is None:
+        """The socket of the arbiter of what a share is of, which runs from now on."""
+        if spec.compute is None or spec.compute_policy is None:
             return None
-        return ensure(spec.gpu, spec.compute_policy, self._machine.run_dir / "arbiter")
+        return ensure(spec.cuda_device, spec.compute_policy, self._machine.run_dir / "arbiter")
 
     def _list_nodes(self, spec: ChannelSpec) -> tuple[str, ...]:
         if spec.gpu is None:

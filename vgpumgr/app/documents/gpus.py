@@ -12,7 +12,7 @@ from vgpumgr.app.documents.base import (
     PlacementDocument,
     StepDocument,
 )
-from vgpumgr.app.documents.shares import GpuSharesDocument
+from vgpumgr.app.documents.shares import GpuSharesDocument, describe_instance_shares
 from vgpumgr.mig.placement import count_fits, list_fits, list_refusals
 from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
 from vgpumgr.model.gpu import Drain, Gpu, PciGpu, Sensors, find_drain
@@ -66,6 +66,9 @@ class InstanceDocument(Document):
     holder: HolderDocument | None = Field(default=None, description="null: it is free")
     compute_instances: list[ComputeInstanceDocument]
     processes: list[ProcessDocument]
+    shares: GpuSharesDocument | None = Field(
+        default=None, description="who has shares of it; null: it is not shared"
+    )
 
 
 class MigModeDocument(Document):
@@ -504,6 +507,23 @@ def describe_instance(gpu: Gpu, instance: GpuInstance, owners: Owners) -> Instan
         compute_instances=[_describe_compute(c, own) for c in instance.compute_instances],
         processes=_list_processes(gpu, instance.id),
     )
+
+
+def add_instance_shares(
+    records: Sequence[AttachmentRecord],
+    gpu: Gpu,
+    documents: Sequence[InstanceDocument],
+    drain: DrainDocument | None,
+) -> list[InstanceDocument]:
+    """The documents of a GPU's instances with their shares."""
+    there, why = (
+        {instance.id: instance for instance in gpu.instances},
+        drain.text if drain else None,
+    )
+    return [
+        one.replace(shares=describe_instance_shares(records, gpu, there[one.id], why))
+        for one in documents
+    ]
 
 
 def describe_profile(

@@ -1,29 +1,35 @@
-"""Documents of the shares of a GPU; see ``documents.base`` for the rules."""
+"""Documents of the shares of a GPU or of an instance of MIG; see ``documents.base`` for the rules."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from vgpumgr.app.documents.base import SCHEMA, Document, Field, VgpuPlanDocument
 from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.mig import GpuInstance
 from vgpumgr.model.shares import MIN_BYTES, MIN_COMPUTE
 from vgpumgr.model.text import format_exact, format_size
 from vgpumgr.model.vgpu import VgpuHost
-from vgpumgr.planning.shares import find_obstacle, measure_shares
+from vgpumgr.planning.shares import (
+    ShareUse,
+    find_obstacle,
+    measure_instance_shares,
+    measure_shares,
+)
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.virtio.channel import ChannelStatus
 
 
 class ShareHolderDocument(Document):
-    """A share of a GPU, and whose it is."""
+    """A share of a GPU or of an instance of MIG, and whose it is."""
 
     kind: Literal["vm", "run"]
     name: str = Field(description="the VM's or the run's")
     attachment: str
     memory_bytes: int
-    compute: float = Field(description="percent of the GPU's time")
+    compute: float = Field(description="percent of the GPU's or the instance's time")
     memory_at_exit_bytes: int | None = Field(
         description="the memory that it has once its programs use no more than that; null: nothing waits"
     )
@@ -33,17 +39,17 @@ class ShareHolderDocument(Document):
 
 
 class GpuSharesDocument(Document):
-    """The shares of a GPU, and what still fits beside them."""
+    """The shares of a GPU or of an instance of MIG, and what still fits beside them."""
 
     policy: Literal["burst", "fixed", "best-effort"] | None = Field(
         description="null: it has no shares"
     )
     memory_total_bytes: int = Field(
-        description="what the GPU has for shares: its memory less what driver and firmware keep"
+        description="what there is for shares: the GPU's memory less what driver and firmware keep, or the instance's"
     )
     memory_free_bytes: int = Field(description="of that, what no share has")
     compute_free: float = Field(
-        description="percent of the GPU's time that no share has; best-effort shares reserve none"
+        description="percent of its time that no share has; best-effort shares reserve none"
     )
     why_not: str | None = Field(description="why it takes no share; null: it takes some")
     holders: list[ShareHolderDocument] = Field(description="whose they are")
@@ -51,8 +57,19 @@ class GpuSharesDocument(Document):
 
 def describe_shares(snapshot: Snapshot, gpu: Gpu, drained: str | None) -> GpuSharesDocument:
     """The document of one GPU's shares."""
-    use = measure_shares(gpu, snapshot.records)
     why = drained or find_obstacle(gpu, snapshot)
+    return _describe_use(measure_shares(gpu, snapshot.records), why)
+
+
+def describe_instance_shares(
+    records: Sequence[AttachmentRecord], gpu: Gpu, instance: GpuInstance, drained: str | None
+) -> GpuSharesDocument | None:
+    """The document of the shares of an instance of MIG; None where it has none."""
+    use = measure_instance_shares(gpu, instance, records)
+    return _describe_use(use, drained) if use.records else None
+
+
+def _describe_use(use: ShareUse, why: str | None) -> GpuSharesDocument:
     if why is None and (use.free.memory < MIN_BYTES or use.free.compute < MIN_COMPUTE):
         why = (
             "its shares have all of its memory"
@@ -87,10 +104,10 @@ def make_snapshot(host: Snapshot, has_vgpu_parents: bool) -> Snapshot:
 
 
 class ShareDocument(Document):
-    """What an attachment has of a GPU that others have shares of, too."""
+    """What an attachment has of a GPU, or of an instance of MIG, that others have shares of, too."""
 
     memory_bytes: int = Field(description="the most that its programs hold together")
-    compute: float = Field(description="percent of the GPU's time")
+    compute: float = Field(description="percent of the GPU's or the instance's time")
     memory_at_exit_bytes: int | None = Field(
         description="the memory that it has once its programs use no more than that; null: nothing waits"
     )

@@ -24,12 +24,12 @@ from vgpumgr.errors import (
     VgpumgrError,
     VmNotFoundError,
 )
-from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, StepKind
+from vgpumgr.mig.layout.change import LayoutPlan, StepKind
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
-from vgpumgr.planning.layouts import check_fresh, make_plan
+from vgpumgr.planning.layouts import check_fresh, make_plan, takes_slice
 from vgpumgr.steps.layouts import RememberLayouts
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Victims:
         self._ids = tuple(
             record.id
             for record in parts.store.list_attachments()
-            if record.channel is not None and any(_takes(spec, record) for spec in plan.steps)
+            if record.channel is not None and any(takes_slice(spec, record) for spec in plan.steps)
         )
 
     def enclose(self, plan: Plan) -> Plan:
@@ -211,11 +211,3 @@ class Victims:
 
     def _run(self, plan: Plan, record: AttachmentRecord) -> None:
         self._transaction.execute(plan, self._parts.make_context(record))
-
-
-def _takes(spec: MigStepSpec, record: AttachmentRecord) -> bool:
-    if spec.kind not in (StepKind.GI_DESTROY, StepKind.CI_DESTROY) or record.mig is None:
-        return False
-    if (spec.gpu_uuid, spec.instance_id) != (record.gpu, record.mig.gpu_instance_id):
-        return False
-    return spec.compute_instance_id in (None, record.mig.compute_instance_id)

@@ -1,4 +1,4 @@
-"""``virtio set``: another share of its GPU for an attachment, while its programs run."""
+"""``virtio set``: another share of its GPU or instance for an attachment, while its programs run."""
 
 from __future__ import annotations
 
@@ -128,7 +128,8 @@ def shrink_due(
             if status is None or find_due_shrink(record, status) is None:
                 continue
             step = SetShare.shrink(record)
-            result = {"attachment": record.id, "vm": record.vm_name, "profile": str(step.share)}
+            name = record.with_share(step.share).profile
+            result = {"attachment": record.id, "vm": record.vm_name, "profile": name}
             transaction.execute(
                 Plan(SET, record.vm_name, (step,), result=result), parts.make_context(record)
             )
@@ -167,7 +168,7 @@ def _plan(parts: Parts, asked: _Asked, *, is_used: bool = False) -> tuple[Attach
     result = {
         "attachment": record.id,
         "vm": record.vm_name,
-        "profile": str(now),
+        "profile": record.with_share(now).profile,
         "memory_at_exit": at_exit,
         "priority": str(priority),
     }

@@ -183,11 +183,13 @@ def list_process_pins(gpu: Gpu) -> tuple[Pinned, ...]:
 
 
 def list_owner_pins(owners: Sequence[SliceOwner], free: Collection[str] = ()) -> tuple[Pinned, ...]:
-    """One for each slice that belongs to a VM or a vGPU; not for slices of VMs whose names are in ``free``."""
+    """One for each slice that belongs to a VM or a vGPU; not for slices of VMs whose names are in ``free``, but for
+    those that others have shares of, too.
+    """
     return tuple(
         Pinned(o.gpu, o.gpu_instance_id, o.holder, o.compute_instance_id, o.vgpu is not None)
         for o in owners
-        if o.vm_name not in free or o.vgpu is not None
+        if o.vm_name not in free or o.vgpu is not None or o.is_share
     )
 
 

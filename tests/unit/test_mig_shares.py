@@ -1,0 +1,442 @@
+"""Shares of MIG instances on fakes: where they go, what is recorded, changed, refused and left alone."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.boards import GIB, make_gpu, make_instance
+from tests.support.service import Bench, make_bench
+from vgpumgr.app.operations.capacity import why
+from vgpumgr.app.operations.layouts import LayoutService
+from vgpumgr.app.operations.recovery import Policy, Recovery
+from vgpumgr.app.operations.restore import Restorer
+from vgpumgr.app.operations.runs import start_run
+from vgpumgr.app.operations.shares import set_share
+from vgpumgr.backends.mig_shares import choose_instance_shares
+from vgpumgr.errors import Exit, NoRoomError, VgpumgrError
+from vgpumgr.mig.placement import count_fits
+from vgpumgr.model.attachment import (
+    AttachmentRecord,
+    AttachmentState,
+    MigInstanceRef,
+    MigPart,
+    SharePart,
+)
+from vgpumgr.model.choices import Backend, ComputePolicy
+from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.mig import MigProfileName
+from vgpumgr.model.pci import Function
+from vgpumgr.model.request import AttachRequest, ShareRequest, parse_profile_request
+from vgpumgr.model.shares import Share, name_share
+from vgpumgr.planning.shares import SharePlacement, measure_instance_shares
+from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.state.domain_metadata import rebuild_records
+
+MIB = 1 << 20
+NAME = MigProfileName.parse("1g.10gb")
+PROFILE = "share:4GiB,40%@1g.10gb"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """An A100 in MIG mode with one idle 2g.20gb, and one without MIG mode."""
+    gpus = [make_gpu(layout=[("2g.20gb", 0)]), make_gpu(index=1, layout=None)]
+    functions = [Function(gpu.pci, 0x10DE, 0x20B2, 0x030200, "nvidia") for gpu in gpus]
+    return make_bench(tmp_path, gpus, functions=functions)
+
+
+def attach(bench: Bench, profile: str = PROFILE, vm: str = "vm01", **more: Any) -> Any:
+    return bench.service.attach(replace(AttachRequest(vm, profile, **more)))
+
+
+def get_record(bench: Bench, vm: str = "vm01") -> AttachmentRecord:
+    return next(r for r in bench.store.list_attachments() if r.vm_name == vm)
+
+
+def find_idle(bench: Bench) -> str:
+    return str(bench.gpu.instances[0].compute_instances[0].uuid)
+
+
+def refuse(bench: Bench, profile: str, vm: str = "vm02", **more: Any) -> VgpumgrError:
+    """The error of an attach that changes nothing."""
+    before = bench.snapshot()
+    with pytest.raises(VgpumgrError) as caught:
+        attach(bench, profile, vm, **more)
+    assert bench.snapshot() == before
+    return caught.value
+
+
+def say(error: VgpumgrError) -> str:
+    return " ".join([error.error, error.why or "", error.cause or "", *error.held_by])
+
+
+# --- reading
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["share:4GiB,50%@1g.10gb", "share:1/4@3g.40gb", "share:4GiB@1g.10gb+me", "share:4GiB,12.5%"],
+)
+def test_what_is_read_is_written_the_same(text: str) -> None:
+    wanted = parse_profile_request(text)
+    assert isinstance(wanted, ShareRequest)
+    assert str(wanted) == text
+    assert (wanted.instance is None) == ("@" not in text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("share:4GiB,50%@", "not a MIG profile name"),
+        ("share:4GiB,50%@0", "not a MIG profile name"),
+        ("share:4GiB,50%@1c.2g.20gb", "a share is of a whole GPU instance"),
+        ("share:4GiB,0%@1g.10gb", "1% to 100%"),
+        ("share:64MiB,5%@1g.10gb", "one CUDA context takes 128 MiB"),
+    ],
+)
+def test_malformed_ones(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_profile_request(text)
+
+
+# --- attach and detach
+
+
+def test_two_vms_share_an_instance_that_is_made_for_the_first_and_goes_with_the_last(
+    bench: Bench,
+) -> None:
+    before = bench.snapshot()
+    attach(bench, gpu="1")
+    first = get_record(bench)
+    assert (first.profile, first.memory_bytes) == (PROFILE, 4 * GIB)
+    assert first.mig is not None
+    assert first.mig_mode_enabled
+    document = attach(bench, vm="vm02")
+    second = get_record(bench, "vm02")
+    assert second.mig == first.mig
+    assert not second.mig_mode_enabled
+    assert document.attachment.device == str(first.mig.uuid)
+    assert document.attachment.share.compute == 40
+    for record in (first, second):
+        spec = bench.channels.specs[record.id]
+        assert spec.cuda_device == str(first.mig.uuid)
+        assert (spec.gpu, spec.gpu_instance_id) == (str(first.gpu), first.mig.gpu_instance_id)
+        assert (spec.limits.device_memory, spec.compute) == (4 * GIB, 40)
+        assert rebuild_records(bench.hypervisor.read_vm(record.vm_name)) == (record,)
+    bench.service.detach("vm01")
+    assert get_record(bench, "vm02").mig == first.mig
+    assert get_record(bench, "vm02").mig_mode_enabled
+    assert len(bench.nvml.gpus[first.gpu].instances) == 1
+    bench.service.detach("vm02")
+    assert bench.snapshot() == before
+
+
+def test_several_at_once_are_packed_into_as_few_instances_as_hold_them(bench: Bench) -> None:
+    before = bench.snapshot()
+    dry = bench.service.attach(AttachRequest("vm01", PROFILE, gpu="1", count=3), dry_run=True)
+    kinds = [step.kind for step in dry.plan.steps]
+    assert (kinds.count("mig.gi.create"), kinds.count("attachment.take")) == (2, 1)
+    assert any("share 1g.10gb at" in step.description for step in dry.plan.steps)
+    attach(bench, gpu="1", count=3)
+    places = Counter(r.cuda_device for r in bench.store.list_attachments())
+    assert sorted(places.values()) == [1, 2]
+    bench.service.detach("vm01", every=True)
+    assert bench.snapshot() == before
+
+
+def test_spread_gives_each_an_instance_of_its_own_as_long_as_there_are(bench: Bench) -> None:
+    attach(bench, gpu="1")
+    attach(bench, vm="vm02", gpu="1", spread=True)
+    assert len({r.cuda_device for r in bench.store.list_attachments()}) == 2
+
+
+def test_a_named_instance_stays_when_its_last_share_goes(bench: Bench) -> None:
+    before, uuid = bench.snapshot(), find_idle(bench)
+    attach(bench, "share:8GiB,30%", gpu=uuid)
+    attach(bench, "share:1/4", "vm02", gpu=uuid)
+    first, second = get_record(bench), get_record(bench, "vm02")
+    assert first.profile == "share:8GiB,30%@2g.20gb"
+    assert second.share_part is not None
+    memory = bench.gpu.instances[0].memory_bytes
+    assert second.share_part.share == Share(memory // 4 // MIB * MIB, 25)
+    assert first.is_taken
+    assert second.is_taken
+    bench.service.detach("vm01")
+    assert find_idle(bench) == uuid
+    notes = bench.service.detach("vm02").plan.notes
+    assert any("stays at" in note for note in notes)
+    assert bench.snapshot() == before
+
+
+def test_a_run_has_a_share_of_an_instance(bench: Bench) -> None:
+    attach(bench, "share:8GiB,30%", gpu=find_idle(bench))
+    document = start_run(
+        bench.service.parts, name="train", command="train", profile="share:8GiB,70%@2g.20gb",
+        pid=os.getpid(), gpu="0",
+    )  # fmt: skip
+    assert document.attachment is not None
+    assert document.attachment.device == find_idle(bench)
+    assert "2g.20gb" in say(refuse(bench, "share:1GiB,1%", gpu=find_idle(bench)))
+
+
+# --- refusals
+
+
+def test_what_does_not_fit_is_refused_with_what_does_and_who_has_the_rest(bench: Bench) -> None:
+    uuid = find_idle(bench)
+    attach(bench, "share:8GiB,60%", gpu=uuid)
+    error = refuse(bench, "share:8GiB,60%", gpu=uuid)
+    assert (error.id, error.exit_code) == ("VG104", Exit.BUSY)
+    assert "40% more fits beside its shares" in say(error)
+    assert 'vm "vm01" (share:8GiB,60%@2g.20gb' in " ".join(error.held_by)
+    assert "--profile share:8GiB,40% fits" in (error.hint or "")
+    error = refuse(bench, "share:8GiB,10%", gpu=uuid, compute_policy="fixed")
+    assert "its shares are burst, and one instance has one policy" in say(error)
+    assert error.hint == "--compute-policy burst"
+    error = refuse(bench, "share:4GiB,10%@1g.10gb", gpu=uuid)
+    assert "it is a 2g.20gb" in say(error)
+
+
+def test_more_than_a_whole_instance_has_is_refused_and_nothing_is_made(bench: Bench) -> None:
+    error = refuse(bench, "share:11GiB,10%@1g.10gb")
+    assert "100% more fits" in say(error)
+    assert "@1g.10gb fits" in (error.hint or "")
+    error = refuse(bench, "share:4GiB,10%@9g.90gb")
+    assert error.id == "VG103"
+
+
+def test_full_gpus_are_refused_with_both_reasons(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path, [make_gpu(layout=[])])
+    attach(bench, "7g.80gb", "vm02")
+    error = refuse(bench, PROFILE, "vm01")
+    assert isinstance(error, NoRoomError)
+    assert 'vm "vm02"' in " ".join(error.held_by)
+    bench.service.detach("vm02")
+    attach(bench, "share:40GiB,50%@7g.80gb", "vm02")
+    error = refuse(bench, "share:60GiB,50%@7g.80gb", "vm01")
+    assert "50% more fits beside its shares" in say(error)
+    assert "for another 7g.80gb: " in say(error)
+
+
+def test_an_instance_with_shares_goes_to_nobody_as_a_whole(bench: Bench) -> None:
+    uuid = find_idle(bench)
+    attach(bench, "share:8GiB,30%", gpu=uuid)
+    error = refuse(bench, "2g.20gb", gpu=uuid)
+    assert 'vm "vm01" (share:8GiB,30%@2g.20gb)' in " ".join(error.held_by)
+    layouts = LayoutService(bench.service.parts)
+    before = bench.snapshot()
+    with pytest.raises(VgpumgrError) as caught:
+        layouts.destroy_instances(instances=[uuid])
+    assert "vm01" in say(caught.value)
+    with pytest.raises(VgpumgrError) as caught:
+        layouts.set_mode(gpu="0", enabled=False)
+    assert "vm01" in say(caught.value)
+    text = "version: v1\nmig-configs:\n  x:\n  - devices: [0]\n    mig-enabled: true\n    mig-devices: {1g.10gb: 7}\n"
+    with pytest.raises(VgpumgrError) as caught:
+        layouts.apply(text=text, source="x", allow=["vm01"])
+    assert "an instance with shares is changed by no layout" in say(caught.value)
+    assert "vm01" in say(caught.value)
+    assert bench.snapshot() == before
+    # a whole attach finds another place
+    attach(bench, "2g.20gb", "vm02", gpu="0")
+    assert get_record(bench, "vm02").cuda_device != uuid
+
+
+def test_an_instance_in_use_as_a_whole_has_no_shares(bench: Bench) -> None:
+    uuid = find_idle(bench)
+    attach(bench, "2g.20gb", gpu=uuid)
+    error = refuse(bench, "share:8GiB,30%", gpu=uuid)
+    assert "in use as a whole" in say(error)
+    assert 'vm "vm01"' in " ".join(error.held_by)
+
+
+def test_a_part_of_an_instance_has_no_shares(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path, [make_gpu(layout=[])])
+    attach(bench, "1c.2g.20gb")
+    error = refuse(bench, "share:4GiB,30%", gpu=str(get_record(bench).cuda_device))
+    assert "only a whole GPU instance is shared" in say(error)
+
+
+def test_a_gpu_with_shares_of_its_own_has_no_shares_of_instances(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path, [make_gpu(layout=None)])
+    attach(bench, "share:8GiB,30%")
+    assert "while VMs have shares of the GPU" in say(refuse(bench, PROFILE))
+    bench.service.detach("vm01")
+    attach(bench, PROFILE)
+    error = refuse(bench, "share:8GiB,30%")
+    assert "it is in MIG mode" in say(error)
+    assert "share:8GiB,30%@PROFILE" in (error.hint or "")
+
+
+def test_why_says_what_fits_in_instances(bench: Bench) -> None:
+    attach(bench, "share:8GiB,60%", gpu=find_idle(bench))
+    document = why(bench.service.parts, "share:8GiB,40%", find_idle(bench))
+    assert document.fits
+    assert "it has shares already" in document.gpus[0].sentence
+    document = why(bench.service.parts, "share:8GiB,50%@2g.20gb")
+    assert [row.fits for row in document.gpus] == [True, True]
+    assert "made for it" in document.gpus[0].sentence
+
+
+# --- after a boot, changes, drift
+
+
+def test_restore_finds_the_instance_by_its_place_for_all_of_its_shares(bench: Bench) -> None:
+    attach(bench, gpu="1")
+    attach(bench, vm="vm02")
+    old = get_record(bench)
+    assert old.gpu is not None
+    bench.nvml.gpus[old.gpu] = make_gpu(index=1, layout=None)  # a boot takes mode and instances
+    bench.channels.running.clear()
+    kinds = {one.kind for one in Recovery(bench.service.parts).diff().drift}
+    assert "slice-gone" in kinds
+    done = Restorer(bench.service.parts).restore()
+    assert done.problems == []
+    first, second = get_record(bench), get_record(bench, "vm02")
+    assert first.mig == second.mig
+    (instance,) = bench.nvml.gpus[old.gpu].instances
+    assert {c.uuid for c in instance.compute_instances} == {first.mig and first.mig.uuid}
+    assert bench.channels.specs[second.id].cuda_device == second.cuda_device
+    Recovery(bench.service.parts).recover(Policy())  # writes the domain metadata again
+    assert Recovery(bench.service.parts).diff().drift == []
+
+
+def test_another_uuid_at_the_same_place_is_bound_for_all_shares(bench: Bench) -> None:
+    attach(bench, "share:4GiB,30%", gpu=find_idle(bench))
+    attach(bench, "share:4GiB,30%@2g.20gb", "vm02", gpu="0")
+    gpu = bench.gpu
+    (instance,) = gpu.instances
+    (compute,) = instance.compute_instances
+    made = replace(compute, uuid="MIG-11111111-2222-4333-8444-555555555555")
+    bench.nvml.gpus[gpu.uuid] = replace(
+        gpu, instances=(replace(instance, id=9, compute_instances=(made,)),)
+    )
+    bench.channels.running.clear()
+    assert Restorer(bench.service.parts).restore().problems == []
+    for vm in ("vm01", "vm02"):
+        assert get_record(bench, vm).cuda_device == made.uuid
+        assert get_record(bench, vm).gpu_instance_id == 9
+
+
+def test_set_changes_a_share_within_its_instance(bench: Bench) -> None:
+    attach(bench, gpu="1")
+    attach(bench, vm="vm02")
+    parts = bench.service.parts
+    document = set_share(parts, vm="vm01", memory_bytes=5 * GIB, compute=60, priority="high")
+    assert document.plan.result["profile"] == "share:5GiB,60%@1g.10gb"
+    record = get_record(bench)
+    assert record.profile == "share:5GiB,60%@1g.10gb"
+    assert bench.channels.shares[record.id] == (5 * GIB, 60)
+    assert rebuild_records(bench.hypervisor.read_vm("vm01")) == (record,)
+    with pytest.raises(NoRoomError) as caught:
+        set_share(parts, vm="vm01", memory_bytes=8 * GIB)
+    assert f"{record.cuda_device} has" in say(caught.value)
+    assert 'vm "vm02"' in " ".join(caught.value.held_by)
+
+
+def test_a_lost_state_file_comes_back_from_the_metadata(bench: Bench) -> None:
+    attach(bench, gpu="1")
+    attach(bench, vm="vm02")
+    before = {r.id: r for r in bench.store.list_attachments()}
+    for id_ in before:
+        bench.store.delete_attachment(id_)
+    Recovery(bench.service.parts).recover(Policy())
+    assert {r.id: r for r in bench.store.list_attachments()} == before
+
+
+# --- properties of placement
+
+
+def carry_out(gpus: list[Gpu], seat: SharePlacement, id_: str) -> AttachmentRecord:
+    """The share as an attach makes it: ``gpus`` get its instance."""
+    assert seat.instance is not None
+    place = seat.instance.seat
+    choice = place.choice
+    index = next(i for i, gpu in enumerate(gpus) if gpu.uuid == choice.gpu.uuid)
+    if place.creates and seat.is_first:
+        number = 1 + max((i.id for i in gpus[index].instances), default=0)
+        made = make_instance(index, number, choice.profile, choice.placement.start)
+        there = sorted([*gpus[index].instances, made], key=lambda i: i.placement)
+        gpus[index] = replace(gpus[index], instances=tuple(there))
+    instance = next(i for i in gpus[index].instances if i.placement == choice.placement)
+    (compute,) = instance.compute_instances
+    assert compute.uuid is not None
+    ref = MigInstanceRef(instance.id, compute.id, choice.placement, compute.uuid)
+    part = MigPart(choice.profile.id, choice.placement, ref=ref, taken=seat.instance.taken)
+    return AttachmentRecord(
+        id_, f"vm-{id_}", f"uuid-{id_}", gpus[index].uuid, name_share(seat.share, str(NAME)),
+        seat.share.memory, Backend.FORWARD, 0.0, state=AttachmentState.ATTACHED, mig_part=part,
+        share_part=SharePart(seat.share, seat.policy),
+    )  # fmt: skip
+
+
+SHARES = st.builds(
+    Share,
+    st.integers(128, 10 * 1024).map(lambda mib: mib * MIB),
+    st.integers(5, 100) | st.integers(50_000, 1_000_000).map(lambda n: n / 10_000),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 2),
+    st.lists(
+        st.tuples(SHARES, st.integers(1, 4), st.sampled_from(ComputePolicy), st.booleans()),
+        max_size=12,
+    ),
+)
+def test_no_history_gives_away_more_than_instances_have(
+    boards: int, asked: list[tuple[Share, int, ComputePolicy, bool]]
+) -> None:
+    """Whatever is asked in whatever order: never more than an instance has, one policy in each, what is refused does
+    not fit anywhere, and without --spread no instance is made while those that are there hold all.
+    """
+    gpus = [make_gpu(index=index, layout=[]) for index in range(boards)]
+    profile = next(p for p in gpus[0].profiles if p.name == NAME)
+    records: list[AttachmentRecord] = []
+
+    def count(free: Share, share: Share, policy: ComputePolicy) -> int:
+        by_time = Fraction(str(free.compute)) // Fraction(str(share.compute))
+        held = free.memory // share.memory
+        return int(held if policy is ComputePolicy.BEST_EFFORT else min(held, by_time))
+
+    for number, (share, wanted, policy, spread) in enumerate(asked):
+        uses = [measure_instance_shares(g, i, records) for g in gpus for i in g.instances]
+        begun = sum(count(u.free, share, policy) for u in uses if u.policy is policy)
+        new = sum(count_fits(gpu, profile) for gpu in gpus)
+        most = begun + new * min(64, count(Share(profile.memory_bytes, 100), share, policy))
+        request = AttachRequest(
+            "vm01", f"{share}@{NAME}", count=wanted, spread=spread, compute_policy=str(policy)
+        )
+        snapshot = Snapshot(gpus=tuple(gpus), records=tuple(records))
+        try:
+            seats = choose_instance_shares(
+                request, ShareRequest(share, instance=NAME), (), snapshot, "no"
+            )
+        except NoRoomError:
+            assert most < wanted
+            continue
+        assert most >= wanted == len(seats)
+        makes = sum(s.is_first for s in seats)
+        if not spread:
+            each = count(Share(profile.memory_bytes, 100), share, policy)
+            assert makes == -(-max(0, wanted - begun) // each)
+        records += [carry_out(gpus, seat, f"{number}-{i}") for i, seat in enumerate(seats)]
+        for gpu in gpus:
+            for instance in gpu.instances:
+                use = measure_instance_shares(gpu, instance, records)
+                parts = [r.share_part for r in use.records if r.share_part]
+                assert parts
+                assert len({part.policy for part in parts}) == 1
+                assert sum(part.share.memory for part in parts) <= instance.memory_bytes
+                if parts[0].policy is not ComputePolicy.BEST_EFFORT:
+                    assert sum(Fraction(str(part.share.compute)) for part in parts) <= 100
