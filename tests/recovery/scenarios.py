@@ -400,6 +400,7 @@ SCENARIOS = (
         detach(every=True),
         attach(profile=INSTANCE_SHARE, count=2),
         mig=False,
+        is_several=True,
     ),
     Scenario(
         "grow a share of an instance",
