@@ -19,14 +19,15 @@
 #include "session.h"
 #include "vg_worker.h"
 
-enum { THREADS = 3, HANDLES = 4, LIBRARIES = 4, DNN = VG_MATH_DNN - 1, FFT = VG_MATH_FFT - 1 };
+enum { THREADS = 3, HANDLES = 4, LIBRARIES = 5, DNN = VG_MATH_DNN - 1, FFT = VG_MATH_FFT - 1,
+       SOLVER = VG_MATH_SOLVER - 1 };
 
 static struct vg_lane lane;
 static struct wk_session *session;
 static uint64_t context;
 static unsigned long count;
 static _Atomic uint32_t sequence, slots;
-static _Atomic uint64_t handles[LIBRARIES][HANDLES], plans[LIBRARIES][HANDLES]; /* of each library; and plans of cuDNN and of cuFFT */
+static _Atomic uint64_t handles[LIBRARIES][HANDLES], plans[LIBRARIES][HANDLES]; /* of each library; and plans of cuDNN and of cuFFT, objects of cuSOLVER */
 static _Atomic unsigned long accepted, refused;
 static _Atomic bool called[BLAS_FUNCTIONS], called_light[LT_FUNCTIONS];
 
@@ -220,16 +221,21 @@ static void make_handle(struct thread *t)
 static void keep_plan(struct thread *t)
 {
 	uint32_t slot = ++slots;
-	unsigned int library = once_in(t, 3) ? FFT : DNN;
+	unsigned int library = once_in(t, 3) ? FFT : once_in(t, 2) ? SOLVER : DNN;
 	uint64_t handle = handles[once_in(t, 40) ? roll(t) % LIBRARIES : library][roll(t) % HANDLES];
 	uint64_t made = vg_handle_make(VG_TAG_MATH, 1, slot % VG_CAP_MATH), function = library == FFT ? FFT_PLAN : DNN_PLAN;
+
+	if (library == SOLVER)
+		function = once_in(t, 2) ? SOLVER_SYEVJ : SOLVER_GESVDJ;
 
 	if (slot >= VG_CAP_MATH)
 		return;
 	if (library == FFT)
 		make_shape(t, function);
-	else
+	else if (library == DNN)
 		make_plan(t);
+	else
+		t->length = 0;
 	if (once_in(t, 20))
 		t->length = roll(t) % (t->length + 1);
 	SEND(math_make, context, made, handle, once_in(t, 60) ? roll(t) % 9 : function, { t->arguments, t->length });
@@ -241,7 +247,7 @@ static uint64_t make_call(struct thread *t, bool on_device, unsigned int *librar
 {
 	uint64_t function = once_in(t, 2) ? FFT_SIZE : FFT_ESTIMATE;
 
-	switch (roll(t) % 6) {
+	switch (roll(t) % 8) {
 	case 0:
 		*library = 0;
 		return make_blas(t, on_device);
@@ -256,6 +262,10 @@ static uint64_t make_call(struct thread *t, bool on_device, unsigned int *librar
 		*library = FFT;
 		make_shape(t, function);
 		return function;
+	case 4:
+	case 5:
+		*library = SOLVER;
+		return make_solver(t, once_in(t, 60) ? roll(t) : plans[SOLVER][roll(t) % HANDLES]);
 	default:
 		*library = DNN;
 		return make_network(t);
@@ -316,7 +326,7 @@ static void *live(void *argument)
 		if (once_in(t, 40))
 			keep_plan(t);
 		if (once_in(t, 80))
-			SEND(math_destroy, context, plans[once_in(t, 3) ? FFT : DNN][roll(t) % HANDLES]);
+			SEND(math_destroy, context, plans[once_in(t, 3) ? FFT : once_in(t, 3) ? SOLVER : DNN][roll(t) % HANDLES]);
 		if (once_in(t, 6))
 			transform(t);
 		if (once_in(t, 100))
@@ -345,14 +355,15 @@ static unsigned int count_called(const _Atomic bool *flags, unsigned int n)
 	return found;
 }
 
-/* Nothing of cuDNN or cuFFT is left where all sessions have ended. */
+/* Nothing of cuDNN, cuFFT or cuSOLVER is left where all sessions have ended. */
 static unsigned long count_left(void)
 {
-	unsigned long (*networks)(void), (*transforms)(void);
+	unsigned long (*networks)(void), (*transforms)(void), (*solvers)(void);
 
 	*(void **)&networks = wk_math_find(VG_MATH_DNN, "null_networks_live");
 	*(void **)&transforms = wk_math_find(VG_MATH_FFT, "null_transforms_live");
-	return networks && transforms ? networks() + transforms() : ~0ul;
+	*(void **)&solvers = wk_math_find(VG_MATH_SOLVER, "null_solvers_live");
+	return networks && transforms && solvers ? networks() + transforms() + solvers() : ~0ul;
 }
 
 int main(int argc, char **argv)
@@ -378,7 +389,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i].thread, NULL);
 	wk_session_destroy(session);
-	printf("%u functions %u light %u networks %u transforms %lu accepted %lu refused\n", count_called(called, BLAS_FUNCTIONS),
-	       count_called(called_light, LT_FUNCTIONS), count_networks(), count_transforms(), accepted, refused);
+	printf("%u functions %u light %u networks %u transforms %u solvers %lu accepted %lu refused\n", count_called(called, BLAS_FUNCTIONS),
+	       count_called(called_light, LT_FUNCTIONS), count_networks(), count_transforms(), count_solvers(), accepted, refused);
 	return lane.asked == lane.answered && !count_left() ? 0 : 1;
 }

@@ -40,4 +40,8 @@ void make_transform(struct thread *t);
 /* How many ways there were of both. */
 unsigned int count_transforms(void);
 
+/* ---- solvers.c: a function of cuSOLVER's, with that object where it takes one: its number, and how many there were */
+uint64_t make_solver(struct thread *t, uint64_t object);
+unsigned int count_solvers(void);
+
 #endif

@@ -40,6 +40,8 @@ def build(source: Path, directory: Path) -> Path:
         NATIVE / "generated/vg_blas_calls.c",
         NATIVE / "generated/vg_dnn_table.c",
         NATIVE / "generated/vg_dnn_calls.c",
+        NATIVE / "generated/vg_solver_table.c",
+        NATIVE / "generated/vg_solver_calls.c",
         *WORKER_RULES,
     ]
     flags = [

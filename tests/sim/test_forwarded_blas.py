@@ -397,7 +397,7 @@ POST, TRY, ASK = range(3)
 mine, light, status = c_uint64(), c_uint64(), c_int()
 assert cu.vgpumgr_math_create(1, byref(mine), byref(status)) == 0 and status.value == 0
 assert cu.vgpumgr_math_create(2, byref(light), byref(status)) == 0 and status.value == 0
-for library in (0, 5, 0x100, 0x101, 0x80000000):            # there is none of that number
+for library in (0, 6, 0x100, 0x101, 0x80000000):            # there is none of that number
     assert cu.vgpumgr_math_create(library, byref(c_uint64()), byref(status)) == 801, library
 def call(function, words, handle=mine.value, wait=ASK, cut=0):
     data, values = (c_uint64 * max(1, len(words)))(*words), ctypes.create_string_buffer(4096)

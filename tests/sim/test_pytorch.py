@@ -106,6 +106,26 @@ graph.replay()
 torch.testing.assert_close(out.cpu(), torch.fft.fft2(values), rtol=1e-3, atol=1e-3)
 """
 
+#: cuSOLVER, of a matrix with columns first, which no kernel of PyTorch's has to turn; waits of ten calls
+SOLVERS = """
+import ctypes, torch
+torch.manual_seed(3)
+torch.backends.cuda.preferred_linalg_library("cusolver")
+waits = ctypes.CDLL("libcuda.so.1").vgpumgr_channel_waits
+for dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128):
+    values = torch.randn(24, 24, dtype=dtype)
+    device = values.mT.contiguous().to("cuda").mT
+    factors, pivots, info = torch.linalg.lu_factor_ex(device)
+    want = torch.linalg.lu_factor_ex(values)
+    torch.testing.assert_close(factors.cpu(), want.LU, rtol=1e-3, atol=1e-3)
+    assert torch.equal(pivots.cpu(), want.pivots) and not info.cpu().item()
+torch.cuda.synchronize()
+before = waits()
+for _ in range(10):
+    torch.linalg.lu_factor_ex(device)
+print(waits() - before)
+"""
+
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
@@ -149,6 +169,13 @@ def test_what_programs_do_beside_training(host: Host) -> None:
 def test_fourier_transforms_are_the_cpus(host: Host) -> None:
     done = host.call(*RUN, sys.executable, "-c", TRANSFORMS)
     assert done.stdout == "1 0\n"
+
+
+def test_factors_of_matrices_are_the_cpus(host: Host) -> None:
+    """Of torch.linalg this is what needs none of PyTorch's own kernels."""
+    done = host.call(*RUN, "env", "VGPUMGR_TRACE=waits", sys.executable, "-c", SOLVERS)
+    assert done.stdout == "0\n"
+    assert "cusolverDnZgetrf" in done.stderr
 
 
 #: two programs on one slice; one is killed in the middle of its steps, in no function of its own

@@ -20,7 +20,9 @@ pytestmark = [pytest.mark.native, pytest.mark.cuda]
 STUBS = [(stub, file) for stub in read_stubs() for file in stub.files]
 #: what the libraries of PyTorch 2.14.1 for CUDA 13 import, and from which of NVIDIA's
 IMPORTS = Path(__file__).with_name("pytorch-imports.txt")
-OURS = re.compile(r"lib(cuda|cudart|cublas|cublasLt|cufft|nvidia-ml)\.so|vgpumgr-audit|libcudnn")
+OURS = re.compile(
+    r"lib(cuda|cudart|cublas|cublasLt|cufft|cusolver|nvidia-ml)\.so|vgpumgr-audit|libcudnn"
+)
 
 
 def list_exports(file: str) -> dict[str, str]:

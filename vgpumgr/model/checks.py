@@ -248,10 +248,12 @@ CHECKS: tuple[Check, ...] = (
         "docs/architecture.md, The channel; SECURITY.md",
     ),
     Check(
-        "mathematics", "vgpumgr", "Sessions of forwarded GPUs find cuBLAS with cuBLASLt, or neither; cuDNN; and cuFFT.",
-        "Looks for libcublas.so.13, .12, their libcublasLt, libcudnn.so.9, and libcufft.so.12, .11 in VGPUMGR_MATH's "
-        "directories; without it beside the driver and in /usr/local/cuda/lib64.",
-        "Install NVIDIA's libcublas and libcufft of CUDA 13 or 12, cudnn9, or name directories: VGPUMGR_MATH=ONE:OTHER",
+        "mathematics", "vgpumgr",
+        "Sessions of forwarded GPUs find cuBLAS with cuBLASLt, or neither; cuDNN; cuFFT; and cuSOLVER.",
+        "Looks for libcublas.so.13, .12, their libcublasLt, libcudnn.so.9, libcufft.so.12, .11, and libcusolver.so.12, "
+        ".11 in VGPUMGR_MATH's directories; without it beside the driver and in /usr/local/cuda/lib64.",
+        "Install NVIDIA's libcublas, libcufft and libcusolver of CUDA 13 or 12, cudnn9, or name directories: "
+        "VGPUMGR_MATH=ONE:OTHER",
         "docs/libraries.md",
     ),
     Check(

@@ -22,6 +22,7 @@ LIBRARIES = {
     "libcublasLt.so": (13, 12),
     "libcudnn.so": (9,),
     "libcufft.so": (12, 11),
+    "libcusolver.so": (12, 11),
 }
 
 

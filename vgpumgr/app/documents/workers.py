@@ -31,7 +31,9 @@ class HostLibraryDocument(Document):
     """A library of NVIDIA's on the host, which a channel's sessions call for their guest."""
 
     id: str = Field(description="of the channel")
-    name: str = Field(description="libcublas.so, libcublasLt.so, libcudnn.so or libcufft.so")
+    name: str = Field(
+        description="libcublas.so, libcublasLt.so, libcudnn.so, libcufft.so or libcusolver.so"
+    )
     path: str = Field(description="the file behind the links, whose name has the version")
     sessions: int = Field(description="how many have it loaded; 0: it is loaded by the first call")
 

@@ -212,7 +212,9 @@ def _check_mathematics(host: ObservedHost) -> Finding:
     found = find_libraries({**os.environ, **host.machine.variables})
     evidence = tuple(f"{one.name}: {one.path}" for one in found)
     if not found:
-        return report("ok", "none: guests' calls of cuBLAS, cuDNN and cuFFT are refused by name")
+        return report(
+            "ok", "none: guests' calls of cuBLAS, cuDNN, cuFFT and cuSOLVER are refused by name"
+        )
     pair = [one.name for one in found if one.name.startswith("libcublas")]
     if len(pair) == 1:
         text = f"{pair[0]} alone: one does not load without the other"

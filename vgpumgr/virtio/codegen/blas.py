@@ -1,6 +1,6 @@
-"""cuBLAS by families: reads ``spec/cublas.yaml`` and writes both ends of each function, a table that both have, and
-the prototypes. The arguments of a call travel as 64-bit words in the header's order, with values that are on the host
-behind them (docs/wire-format.md, "Mathematics libraries")."""
+"""cuBLAS and cuSOLVER by families: reads ``spec/cublas.yaml`` and ``spec/cusolver.yaml``, and writes for each library
+both ends of each function, a table that both have, and the prototypes. The arguments of a call travel as 64-bit words
+in the header's order, with values that are on the host behind them (docs/wire-format.md, "Mathematics libraries")."""
 
 from __future__ import annotations
 
@@ -14,8 +14,14 @@ import yaml
 from vgpumgr.virtio.codegen.model import SpecError, Where
 
 #: enumerations, and their largest value
-ENUMERATIONS = {"op": 3, "fill": 2, "diag": 1, "side": 1, "type": 255, "compute": 255, "algo": 255}
-INTEGERS = {"int": "int", "long": "long long"}
+ENUMERATIONS = {
+    "op": 3, "fill": 2, "diag": 1, "side": 1, "eig": 1, "type": 255, "compute": 255, "algo": 255,
+}  # fmt: skip
+INTEGERS = {"int": "int", "long": "long long", "char": "signed char", "size": "size_t"}
+#: addresses on the device, and of cuSOLVER's what has no address there
+POINTERS = ("device", "scratch", "syevj", "gesvdj", "params")
+#: bytes of what an object of cuSOLVER is set to (native/codec/blas_functions.h)
+SETTINGS = {"syevj": 32, "gesvdj": 32}
 #: bytes of a value whose type is known by its name
 BYTES = {"f16": 2, "f32": 4, "f64": 8, "c32": 8, "c64": 16, "int": 4, "long": 8}
 LETTERS = {"H": "f16", "S": "f32", "D": "f64", "C": "c32", "Z": "c64"}
@@ -23,6 +29,21 @@ LETTERS = {"H": "f16", "S": "f32", "D": "f64", "C": "c32", "Z": "c64"}
 BY_ARGUMENT, BY_SCALE = 0x80, 0x7F
 DIRECTIONS = ("in", "inout", "out", "host")
 ARGUMENT = re.compile(r"^(\w+)(?: (@?\w+)(\*5)?)? (\w+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """``name``: of what is made of it in C. ``prefix``: of its functions. ``wire``: what their numbers are made of."""
+
+    name: str
+    prefix: str
+    wire: str
+
+
+BLAS = Library("blas", "cublas", "cublas")
+SOLVER = Library("solver", "cusolverDn", "cusolver")
+#: parts of a description; of the twins there are two of each, and what is set has no caller of its own in the guest
+SECTIONS = ("twins", "sizes", "plain", "results", "state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +71,19 @@ class BlasFunction:
 
     name: str
     arguments: tuple[Argument, ...]
-    #: sets a handle: the guest's library has it by hand
-    state: bool = False
+    #: under `state` it sets a handle: the guest's library has it by hand
+    section: str = "plain"
+    library: Library = BLAS
+
+    @property
+    def state(self) -> bool:
+        """Whether it sets a handle."""
+        return self.section == "state"
 
     @property
     def id(self) -> int:
         """What it is called on the wire: changes with everything that both ends must know of it."""
-        text = f"cublas {self.name} " + ", ".join(
+        text = f"{self.library.wire} {self.name} " + ", ".join(
             f"{a.kind} {a.name} {a.size} {a.count}" for a in self.arguments
         )
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
@@ -87,9 +114,9 @@ def _argument(text: str, function: str, names: list[str], where: Where) -> Argum
     kind, word, five, name = m.groups()
     if kind in DIRECTIONS and word:
         return Argument(kind, name, _size(word, function[0], names, where), 5 if five else 1)
-    if word or (kind != "device" and kind not in ENUMERATIONS and kind not in INTEGERS):
+    if word or (kind not in POINTERS and kind not in ENUMERATIONS and kind not in INTEGERS):
         raise SpecError(where, f"'{kind}' is no kind of argument")
-    return Argument(kind, name)
+    return Argument(kind, name, SETTINGS.get(kind, 0))
 
 
 def _widen(a: Argument) -> Argument:
@@ -106,18 +133,24 @@ def _twin(f: BlasFunction) -> BlasFunction:
     return BlasFunction(f"{f.name}_64", tuple(widened))
 
 
-def parse_blas(path: Path) -> tuple[BlasFunction, ...]:
+def _without_settings(a: Argument) -> Argument:
+    return Argument(a.kind, a.name) if a.kind in SETTINGS else a
+
+
+def parse_blas(path: Path, library: Library = BLAS) -> tuple[BlasFunction, ...]:
     """All functions, those of 64-bit integers too, in the order of their ids. Raises :class:`SpecError`."""
     where = Where(path.name, 1)
     root = yaml.safe_load(path.read_text(encoding="utf-8"))
     found: list[BlasFunction] = []
-    for section in ("twins", "plain", "state"):
-        for family in root[section]:
+    for section in SECTIONS:
+        for family in root.get(section, ()):
             parts = [p.strip() for p in family["args"].split(",")]
             names = [p.split()[-1] for p in parts]
             for stem in family["names"].split():
                 arguments = tuple(_argument(p, stem, names, where) for p in parts)
-                function = BlasFunction(f"cublas{stem}", arguments, section == "state")
+                if section == "results":  # what was computed with it is there already
+                    arguments = tuple(_without_settings(a) for a in arguments)
+                function = BlasFunction(f"{library.prefix}{stem}", arguments, section, library)
                 found += [function, _twin(function)] if section == "twins" else [function]
     if len({f.name for f in found}) != len(found):
         raise SpecError(where, "a function is there twice")
@@ -134,10 +167,16 @@ def implemented(path: Path) -> dict[str, set[str]]:
     return found
 
 
-def _banner() -> str:
+def implemented_solver(path: Path) -> set[str]:
+    """The names of cuSOLVER that the guest has more than a refusal of."""
+    hand: str = yaml.safe_load(path.read_text(encoding="utf-8"))["hand"]
+    return {f"cusolver{n}" for n in hand.split()} | {f.name for f in parse_blas(path, SOLVER)}
+
+
+def _banner(library: Library) -> str:
     return (
         "/* SPDX-License-Identifier: Apache-2.0 */\n"
-        "/* Generated by vgpumgr.virtio.codegen from cublas.yaml; change that, not this. */\n"
+        f"/* Generated by vgpumgr.virtio.codegen from {library.wire}.yaml; change that, not this. */\n"
     )
 
 
@@ -145,14 +184,16 @@ def _parameters(f: BlasFunction) -> str:
     return ", ".join(["void *handle", *(f"{a.c_type}{a.name}" for a in f.arguments)])
 
 
-def emit_prototypes(functions: tuple[BlasFunction, ...]) -> str:
-    """``vg_blas.h``"""
-    out = [_banner(), "#ifndef VGPUMGR_BLAS_H\n#define VGPUMGR_BLAS_H\n"]
+def emit_prototypes(library: Library, functions: tuple[BlasFunction, ...]) -> str:
+    """``vg_blas.h``, ``vg_solver.h``"""
+    upper = library.name.upper()
+    out = [_banner(library), f"#ifndef VGPUMGR_{upper}_H\n#define VGPUMGR_{upper}_H\n"]
+    out += ["#include <stddef.h>\n"] if library is SOLVER else []
     out += [f"int {f.name}({_parameters(f)});" for f in sorted(functions, key=lambda f: f.name)]
-    out.append(f"\nenum {{ BLAS_FUNCTIONS = {len(functions)} }};")
+    out.append(f"\nenum {{ {upper}_FUNCTIONS = {len(functions)} }};")
     out.append("\n/* Places in the table of what sets a handle. */\nenum {")
     out += [
-        f"\tBLAS_{f.name.removeprefix('cublas').upper()} = {place},"
+        f"\t{upper}_{f.name.removeprefix(library.prefix).upper()} = {place},"
         for place, f in enumerate(functions)
         if f.state
     ]
@@ -166,12 +207,13 @@ def _entry(f: BlasFunction) -> str:
     return f'\t{{ {f.id:#018x}, "{f.name}", {len(f.arguments)}, {{ {arguments} }} }},'
 
 
-def emit_table(functions: tuple[BlasFunction, ...]) -> str:
-    """``vg_blas_table.c``"""
+def emit_table(library: Library, functions: tuple[BlasFunction, ...]) -> str:
+    """``vg_blas_table.c``, ``vg_solver_table.c``"""
+    count = f"{library.name.upper()}_FUNCTIONS"
     out = [
-        _banner(),
+        _banner(library),
         '#include "blas_functions.h"\n',
-        "const struct blas_function blas_functions[BLAS_FUNCTIONS] = {",
+        f"const struct blas_function {library.name}_functions[{count}] = {{",
     ]
     out += [_entry(f) for f in functions]
     return "\n".join([*out, "};"]) + "\n"
@@ -183,17 +225,19 @@ def _word(a: Argument) -> str:
     return f"(uintptr_t){a.name}"
 
 
-def emit_guest(functions: tuple[BlasFunction, ...]) -> str:
-    """``vg_blas_guest.c``"""
-    out = [_banner(), '#include "blas.h"\n']
+def emit_guest(library: Library, functions: tuple[BlasFunction, ...]) -> str:
+    """``vg_blas_guest.c``, ``vg_solver_guest.c``"""
+    name = library.name
+    out = [_banner(library), f'#include "{name}.h"\n']
     for place, f in enumerate(functions):
         if f.state:
             continue
         words = ", ".join(_word(a) for a in f.arguments)
+        verb = "ask" if f.section == "sizes" else "call"
         out.append(
-            f"BLAS_API int {f.name}({_parameters(f)})\n{{\n"
+            f"{name.upper()}_API int {f.name}({_parameters(f)})\n{{\n"
             f"\tconst uint64_t words[] = {{ {words} }};\n\n"
-            f"\treturn blas_call(handle, &blas_functions[{place}], words);\n}}\n"
+            f"\treturn {name}_{verb}(handle, &{name}_functions[{place}], words);\n}}\n"
         )
     return "\n".join(out)
 
@@ -204,27 +248,28 @@ def _cast(place: int, a: Argument) -> str:
     return f"(int)w[{place}]" if a.kind in ENUMERATIONS else f"(void *)w[{place}]"
 
 
-def emit_calls(functions: tuple[BlasFunction, ...]) -> str:
-    """``vg_blas_calls.c``"""
-    out = [_banner(), '#include "vg_blas.h"\n#include "blas_calls.h"\n']
+def emit_calls(library: Library, functions: tuple[BlasFunction, ...]) -> str:
+    """``vg_blas_calls.c``, ``vg_solver_calls.c``"""
+    name = library.name
+    out = [_banner(library), f'#include "vg_{name}.h"\n#include "blas_calls.h"\n']
     for f in functions:
         words = ", ".join(["handle", *(_cast(i, a) for i, a in enumerate(f.arguments))])
         out.append(
             f"static int call_{f.name}(void *function, void *handle, const uint64_t *w)\n{{\n"
             f"\treturn ((__typeof__({f.name}) *)function)({words});\n}}\n"
         )
-    out.append("blas_caller *const blas_callers[] = {")
+    out.append(f"blas_caller *const {name}_callers[] = {{")
     out += [f"\tcall_{f.name}," for f in functions]
     return "\n".join([*out, "};"]) + "\n"
 
 
-def blas_outputs(path: Path, native: str) -> dict[str, bytes]:
+def blas_outputs(path: Path, native: str, library: Library = BLAS) -> dict[str, bytes]:
     """Every committed output by its path in the source tree."""
-    functions = parse_blas(path)
+    functions = parse_blas(path, library)
     files = {
-        f"{native}/vg_blas.h": emit_prototypes(functions),
-        f"{native}/vg_blas_table.c": emit_table(functions),
-        f"{native}/vg_blas_guest.c": emit_guest(functions),
-        f"{native}/vg_blas_calls.c": emit_calls(functions),
+        f"{native}/vg_{library.name}.h": emit_prototypes(library, functions),
+        f"{native}/vg_{library.name}_table.c": emit_table(library, functions),
+        f"{native}/vg_{library.name}_guest.c": emit_guest(library, functions),
+        f"{native}/vg_{library.name}_calls.c": emit_calls(library, functions),
     }
     return {name: text.encode() for name, text in files.items()}

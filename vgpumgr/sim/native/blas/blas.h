@@ -81,6 +81,10 @@ void bl_store(void *array, int type, int64_t i, double complex value);
 void bl_convert(void *to, int to_type, int64_t to_ld, const void *from, int from_type, int64_t from_ld, int64_t rows,
 		int64_t cols);
 
+/* factor.c: LU of m by n without exchanges, where a caller has no place for them. Answers as getrf does: the first zero on the
+ * diagonal, or 0. */
+int bl_factor_plain(void *a, int type, int64_t m, int64_t n, int64_t ld);
+
 /* openblas.c: a routine by its name with the underscore; NULL: OpenBLAS is not installed or lacks it. */
 void *bl_routine(const char *name);
 /* The same for the first letter of a base type: 's', 'd', 'c', 'z'. */

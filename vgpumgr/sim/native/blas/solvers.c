@@ -10,36 +10,13 @@ static char *entry(const char *array, int64_t i)
 	return bl_entry(array, i);
 }
 
-/* LU without exchanges, where the caller has no place for them. Answers as getrf does: the first zero on the diagonal. */
-static int factor_plain(char *a, int type, int64_t n, int64_t ld)
-{
-	int info = 0;
-
-	for (int64_t k = 0; k < n; k++) {
-		double complex pivot = bl_load(a, type, k * ld + k);
-
-		if (pivot == 0) {
-			info = info ? info : (int)k + 1;
-			continue;
-		}
-		for (int64_t i = k + 1; i < n; i++)
-			bl_store(a, type, k * ld + i, bl_load(a, type, k * ld + i) / pivot);
-		for (int64_t j = k + 1; j < n; j++)
-			for (int64_t i = k + 1; i < n; i++)
-				bl_store(a, type, j * ld + i,
-					 bl_load(a, type, j * ld + i) -
-						 bl_load(a, type, k * ld + i) * bl_load(a, type, j * ld + k));
-	}
-	return info;
-}
-
 static int factor(char *a, int type, int n, int ld, int *pivots)
 {
 	void (*getrf)(const int *, const int *, void *, const int *, int *, int *);
 	int info = 0;
 
 	if (!pivots)
-		return factor_plain(a, type, n, ld);
+		return bl_factor_plain(a, type, n, n, ld);
 	*(void **)&getrf = bl_typed_routine(type, "getrf_");
 	getrf(&n, &n, a, &ld, pivots, &info);
 	return info;

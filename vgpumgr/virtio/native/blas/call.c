@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One call: what has been set since the last, then the function with its arguments. */
-#include <string.h>
-
 #include "blas.h"
-
-enum { BYTES_MAX = 2048, VALUES_MAX = 4096, ALIGNMENT = 16 };
+#include "family.h"
 
 int blas_send(struct blas_handle *h, struct math_request *request, uint64_t kind)
 {
@@ -88,100 +85,36 @@ static int send_all_state(struct blas_handle *h)
 
 /* ---- a function */
 
-struct frame {
-	_Alignas(8) uint8_t bytes[BYTES_MAX];
-	size_t length;
-	bool answers;
-	uint64_t kind;
-};
-
-static bool is_value(const struct blas_argument *a, bool on_device)
-{
-	return blas_is_sent(a, on_device) || blas_is_returned(a, on_device);
-}
-
-/* Sizes and types decide what the library does, how the handle is set, and of addresses of matrices their alignment. */
+/* How the handle is set decides, too. */
 static uint64_t kind_of(const struct blas_handle *h, const struct blas_function *f, const uint64_t *words)
 {
 	uint64_t kind = math_hash(f->id, (uint64_t)h->mode);
 
 	kind = math_hash(kind, h->sent.workspace_bytes);
 	kind = math_hash(kind, (uint64_t)h->sent.math << 32 | (uint32_t)h->sent.processors);
-	kind = math_hash(kind, (uint64_t)h->sent.atomics);
-	for (unsigned int i = 0; i < f->count; i++) {
-		enum blas_kind what = f->arguments[i].kind;
-		uint64_t address = what == BLAS_DEVICE && words[i] ? 1 + words[i] % ALIGNMENT : words[i] != 0;
-
-		kind = math_hash(kind, what < BLAS_DEVICE ? words[i] : address);
-	}
-	return kind;
-}
-
-static int pack(const struct blas_handle *h, const struct blas_function *f, const uint64_t *words, struct frame *frame)
-{
-	bool on_device = h->mode;
-
-	memcpy(frame->bytes, words, f->count * sizeof(*words));
-	frame->length = f->count * sizeof(*words);
-	frame->answers = false;
-	for (unsigned int i = 0; i < f->count; i++) {
-		const struct blas_argument *a = &f->arguments[i];
-		size_t bytes;
-
-		if (!is_value(a, on_device))
-			continue;
-		bytes = blas_value_bytes(f, words, i);
-		frame->answers |= blas_is_returned(a, on_device);
-		if (!bytes) /* of a type that there is not */
-			return BLAS_NOT_SUPPORTED;
-		if (!blas_is_sent(a, on_device))
-			continue;
-		memset(frame->bytes + frame->length, 0, blas_padded(bytes));
-		if (words[i])
-			memcpy(frame->bytes + frame->length, (const void *)words[i], bytes);
-		frame->length += blas_padded(bytes);
-	}
-	frame->kind = kind_of(h, f, words);
-	return BLAS_OK;
-}
-
-static int unpack(const struct blas_function *f, const uint64_t *words, int mode, const uint8_t *values, size_t length)
-{
-	for (unsigned int i = 0; i < f->count; i++) {
-		size_t bytes = blas_value_bytes(f, words, i), padded = blas_padded(bytes);
-
-		if (!blas_is_returned(&f->arguments[i], mode))
-			continue;
-		if (padded > length)
-			return BLAS_INTERNAL_ERROR;
-		if (words[i])
-			memcpy((void *)words[i], values, bytes);
-		values += padded;
-		length -= padded;
-	}
-	return BLAS_OK;
+	return family_kind(math_hash(kind, (uint64_t)h->sent.atomics), f, words);
 }
 
 static int call(struct blas_handle *h, const struct blas_function *f, const uint64_t *words)
 {
-	uint8_t values[VALUES_MAX];
-	struct frame frame;
+	uint8_t values[FAMILY_VALUES];
+	struct family_frame frame;
 	struct math_request request = { .stream = h->wanted.stream, .function = f->id, .name = f->name, .arguments = frame.bytes,
 					.values = values, .room = sizeof(values) };
 	int status = send_all_state(h);
 
 	if (status == BLAS_OK)
-		status = pack(h, f, words, &frame);
+		status = family_pack(f, words, h->mode, &frame) ? BLAS_OK : BLAS_NOT_SUPPORTED; /* of a type that there is not */
 	if (status != BLAS_OK)
 		return status;
 	request.length = frame.length;
 	request.mode = (h->mode ? MATH_ON_DEVICE : 0) | (h->anew ? MATH_ANEW : 0);
 	request.wait = frame.answers ? MATH_ASK : MATH_POST;
-	status = blas_send(h, &request, frame.kind);
+	status = blas_send(h, &request, kind_of(h, f, words));
 	if (status == BLAS_OK)
 		h->anew = false;
 	if (status == BLAS_OK && frame.answers)
-		status = unpack(f, words, h->mode, values, request.filled);
+		status = family_unpack(f, words, h->mode, values, request.filled) ? BLAS_OK : BLAS_INTERNAL_ERROR;
 	return status;
 }
 

@@ -5,7 +5,7 @@
 
 #include "lt_objects.h"
 
-enum { WORDS = 256, REPLY_BYTES = 4096, ANSWERS = 1024, ALIGNMENT = 256 };
+enum { WORDS = 256, REPLY_BYTES = 4096, ALIGNMENT = 256 };
 
 struct words {
 	uint64_t at[WORDS];
@@ -150,15 +150,6 @@ static int send(struct blas_handle *h, uint64_t function, const struct words *w,
 
 /* ---- questions: the answer depends on the words alone */
 
-struct answer {
-	uint64_t hash, check;
-	size_t length;
-	uint8_t *bytes;
-};
-
-static struct answer answers[ANSWERS];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
 static uint64_t hash_all(const struct words *w, uint64_t hash)
 {
 	for (size_t i = 0; i < w->count; i++)
@@ -166,51 +157,23 @@ static uint64_t hash_all(const struct words *w, uint64_t hash)
 	return hash;
 }
 
-static bool recall(uint64_t hash, uint64_t check, uint8_t *bytes, size_t *length)
-{
-	struct answer *a = &answers[hash % ANSWERS];
-	bool found;
-
-	pthread_mutex_lock(&lock);
-	found = a->bytes && a->hash == hash && a->check == check;
-	if (found)
-		memcpy(bytes, a->bytes, *length = a->length);
-	pthread_mutex_unlock(&lock);
-	return found;
-}
-
-static void keep(uint64_t hash, uint64_t check, const uint8_t *bytes, size_t length)
-{
-	struct answer *a = &answers[hash % ANSWERS];
-	uint8_t *copy = malloc(length ? length : 1);
-
-	if (!copy)
-		return;
-	memcpy(copy, bytes, length);
-	pthread_mutex_lock(&lock);
-	free(a->bytes);
-	*a = (struct answer){ hash, check, length, copy };
-	pthread_mutex_unlock(&lock);
-}
-
 static int ask(struct blas_handle *h, uint64_t function, const struct words *w, uint8_t *reply, size_t *length)
 {
 	struct math_request request = { .handle = h->id, .function = function, .name = name_of(function), .wait = MATH_ASK,
 					.arguments = w->at, .length = w->count * sizeof(w->at[0]), .values = reply, .room = REPLY_BYTES };
-	/* two hashes: a wrong answer for another question is out of the question */
 	uint64_t hash = hash_all(w, math_hash(h->id, function)), check = hash_all(w, math_hash(hash, ~function));
 	int result;
 
 	if (w->full)
 		return BLAS_NOT_SUPPORTED;
-	if (recall(hash, check, reply, length))
+	if (math_recall(hash, check, reply, length))
 		return BLAS_OK;
 	result = math_channel()->call(&request);
 	if (result)
 		return blas_status(result);
 	*length = request.filled;
 	if (request.status == BLAS_OK)
-		keep(hash, check, reply, *length);
+		math_keep(hash, check, reply, *length);
 	return request.status;
 }
 
@@ -475,7 +438,7 @@ int cublasLtMatmulAlgoConfigSetAttribute(uint64_t *algo, int number, const void 
 }
 
 /* The host's library has a cache of its own; so do we, of another size. */
-static _Atomic size_t capacity = ANSWERS;
+static _Atomic size_t capacity = MATH_ANSWERS;
 
 BLAS_API int cublasLtHeuristicsCacheGetCapacity(size_t *out);
 int cublasLtHeuristicsCacheGetCapacity(size_t *out)

@@ -60,16 +60,16 @@ size_t blas_value_bytes(const struct blas_function *f, const uint64_t *words, un
 	return bytes * a->count;
 }
 
-const struct blas_function *blas_find(uint64_t id)
+const struct blas_function *blas_find(const struct blas_function *functions, unsigned int count, uint64_t id)
 {
-	unsigned int low = 0, high = BLAS_FUNCTIONS;
+	unsigned int low = 0, high = count;
 
 	while (low < high) {
 		unsigned int middle = (low + high) / 2;
 
-		if (blas_functions[middle].id == id)
-			return &blas_functions[middle];
-		if (blas_functions[middle].id < id)
+		if (functions[middle].id == id)
+			return &functions[middle];
+		if (functions[middle].id < id)
 			low = middle + 1;
 		else
 			high = middle;

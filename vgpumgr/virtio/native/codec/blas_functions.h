@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of cuBLAS as both ends of a channel know them: vgpumgr/virtio/spec/cublas.yaml. */
+/* The functions of cuBLAS and cuSOLVER as both ends of a channel know them: vgpumgr/virtio/spec/cublas.yaml, cusolver.yaml. */
 #ifndef VG_BLAS_FUNCTIONS_H
 #define VG_BLAS_FUNCTIONS_H
 
@@ -9,14 +9,35 @@
 
 #include "math_channel.h"
 #include "vg_blas.h"
+#include "vg_solver.h"
 
 enum blas_kind {
-	BLAS_OP, BLAS_FILL, BLAS_DIAG, BLAS_SIDE, BLAS_TYPE, BLAS_COMPUTE, BLAS_ALGO, /* enumerations */
-	BLAS_INT, BLAS_LONG,
+	BLAS_OP, BLAS_FILL, BLAS_DIAG, BLAS_SIDE, BLAS_EIG, BLAS_TYPE, BLAS_COMPUTE, BLAS_ALGO, /* enumerations */
+	BLAS_INT, BLAS_LONG, BLAS_CHAR, BLAS_SIZE,
+	BLAS_PARAMS,                        /* of cuSOLVER: what they are set to is the word, see solver_params */
 	BLAS_DEVICE,                        /* an address, passed on */
 	BLAS_IN, BLAS_INOUT, BLAS_OUT,      /* values, where the pointer mode says */
-	BLAS_HOST,                          /* an int on the host, written */
+	BLAS_HOST,                          /* a value on the host, written */
+	BLAS_SCRATCH,                       /* a work area on the host: the next argument has its bytes */
+	BLAS_SYEVJ, BLAS_GESVDJ,            /* an object, and with it struct solver_settings where it is used */
 };
+
+/* math_make of cuSOLVER: an object that is kept. */
+enum { SOLVER_SYEVJ = 1, SOLVER_GESVDJ = 2 };
+
+/* What an object is set to: a bit for each that is set, 1 the tolerance, 2 the sweeps, 4 the order. */
+struct solver_settings {
+	uint64_t set;
+	double tolerance;
+	int64_t sweeps, sort;
+};
+
+/* Of cusolverDnParams_t: that they are given, and 8 bits with the algorithm for each function. */
+#define SOLVER_PARAMS (1ull << 63)
+enum { SOLVER_TUNED = 7, SOLVER_ALGORITHMS = 3 };
+
+/* What the worker lends a call on the host, at most. */
+#define SOLVER_SCRATCH (256ull << 20)
 
 enum { BLAS_ARGUMENTS = 24, BLAS_VALUE = 16, BLAS_VALUES = 5, BLAS_BY_ARGUMENT = 0x80, BLAS_BY_SCALE = 0x7f };
 
@@ -32,15 +53,16 @@ struct blas_function {
 };
 
 extern const struct blas_function blas_functions[BLAS_FUNCTIONS];
+extern const struct blas_function solver_functions[SOLVER_FUNCTIONS];
 
-/* NULL: there is none. */
-const struct blas_function *blas_find(uint64_t id);
+/* Of one of the tables. NULL: there is none. */
+const struct blas_function *blas_find(const struct blas_function *functions, unsigned int count, uint64_t id);
 /* Bytes of the argument's value; 0: it is none, or of a type that has none here. */
 size_t blas_value_bytes(const struct blas_function *f, const uint64_t *words, unsigned int argument);
 /* Whether the argument is a value that travels with the call, to the worker or back. */
 static inline bool blas_is_sent(const struct blas_argument *a, bool on_device)
 {
-	return !on_device && (a->kind == BLAS_IN || a->kind == BLAS_INOUT);
+	return (!on_device && (a->kind == BLAS_IN || a->kind == BLAS_INOUT)) || (a->kind >= BLAS_SYEVJ && a->size);
 }
 static inline bool blas_is_returned(const struct blas_argument *a, bool on_device)
 {

@@ -49,4 +49,11 @@ uint64_t math_hash(uint64_t hash, uint64_t word);
 /* Waits for the library's status where the kind is new. A CUresult; under the lock of what is known. */
 int math_send(struct math_known *known, struct math_request *request, uint64_t kind);
 
+/* ---- answers.c: by two hashes of the question, so that a wrong answer for another one is out of the question */
+enum { MATH_ANSWERS = 1024 };
+
+/* False: it is to be asked. */
+bool math_recall(uint64_t hash, uint64_t check, uint8_t *bytes, size_t *length);
+void math_keep(uint64_t hash, uint64_t check, const uint8_t *bytes, size_t length);
+
 #endif

@@ -1,23 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A function of cuBLAS by its id. Addresses on the device are the library's kernels' to use, as a guest's own kernels would. */
+/* A function of cuBLAS or cuSOLVER by its id. Addresses on the device are the library's kernels' to use, as a guest's own kernels would. */
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "blas_calls.h"
 #include "blas_functions.h"
 #include "mathematics.h"
 
-static _Atomic(void *) found[BLAS_FUNCTIONS];
+static _Atomic(void *) found_blas[BLAS_FUNCTIONS], found_solver[SOLVER_FUNCTIONS];
 
-static void *look_up(const struct blas_function *f)
+/* A library whose functions stand in a table. */
+static const struct library {
+	const struct blas_function *functions;
+	blas_caller *const *callers;
+	_Atomic(void *) *found;
+	unsigned int count;
+	const char *set_stream;
+	int invalid_value, not_supported;
+} blas = { blas_functions, blas_callers, found_blas, BLAS_FUNCTIONS, "cublasSetStream_v2", MATH_INVALID_VALUE, MATH_NOT_SUPPORTED },
+  solver = { solver_functions, solver_callers, found_solver, SOLVER_FUNCTIONS, "cusolverDnSetStream", SOLVER_INVALID_VALUE,
+	     SOLVER_NOT_SUPPORTED };
+
+static const struct library *library_of(const struct math_call *call)
 {
-	size_t place = (size_t)(f - blas_functions);
-	void *function;
+	return call->math->library == VG_MATH_SOLVER ? &solver : &blas;
+}
 
-	function = atomic_load(&found[place]);
+static void *look_up(const struct math_call *call, const struct blas_function *f)
+{
+	const struct library *l = library_of(call);
+	size_t place = (size_t)(f - l->functions);
+	void *function = atomic_load(&l->found[place]);
+
 	if (!function) {
-		function = wk_math_find(VG_MATH_BLAS, f->name);
-		atomic_store(&found[place], function);
+		function = wk_math_find(call->math->library, f->name);
+		atomic_store(&l->found[place], function);
 	}
 	return function;
 }
@@ -99,8 +117,8 @@ static int set_stream(const struct math_call *call)
 
 	if (math->settled && !call->anew && call->stream == math->stream)
 		return MATH_OK;
-	*(void **)&set = wk_math_find(VG_MATH_BLAS, "cublasSetStream_v2");
-	status = set ? set(math->handle, call->stream) : MATH_NOT_SUPPORTED;
+	*(void **)&set = wk_math_find(math->library, library_of(call)->set_stream);
+	status = set ? set(math->handle, call->stream) : library_of(call)->not_supported;
 	math->settled = status == MATH_OK;
 	math->stream = call->stream;
 	return status;
@@ -120,24 +138,36 @@ static int set_mode(struct wk_math *math, bool on_device)
 	return status;
 }
 
+/* What decides beside the arguments. *scratch: to be freed after the call. */
+static int prepare(struct math_call *call, const struct blas_function *f, uint64_t *words, void **scratch)
+{
+	*scratch = NULL;
+	if (call->math->library == VG_MATH_SOLVER)
+		return wk_solver_begin(call, f, words, scratch);
+	return set_mode(call->math, call->on_device);
+}
+
 int wk_blas_call(struct math_call *call)
 {
-	const struct blas_function *f = blas_find(call->function);
-	void *function = f ? look_up(f) : NULL;
+	const struct library *l = library_of(call);
+	const struct blas_function *f = blas_find(l->functions, l->count, call->function);
+	void *function = f ? look_up(call, f) : NULL, *scratch;
 	uint64_t words[BLAS_ARGUMENTS];
 	struct frame frame = { .left = 0 };
 	int status;
 
 	if (!function)
-		return MATH_NOT_SUPPORTED;
+		return l->not_supported;
 	if (!decode(call, f, &frame))
-		return MATH_INVALID_VALUE;
+		return l->invalid_value;
 	point_at_values(call, f, &frame, words);
 	status = set_stream(call);
 	if (status == MATH_OK)
-		status = set_mode(call->math, call->on_device);
-	if (status == MATH_OK)
-		status = blas_callers[f - blas_functions](function, call->math->handle, words);
+		status = prepare(call, f, words, &scratch);
+	if (status != MATH_OK)
+		return status;
+	status = l->callers[f - l->functions](function, call->math->handle, words);
+	free(scratch);
 	if (status == MATH_OK)
 		give_back(call, f, &frame);
 	return status;

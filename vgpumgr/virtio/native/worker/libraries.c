@@ -9,7 +9,7 @@
 #include "blas_functions.h"
 #include "mathematics.h"
 
-enum { LIBRARIES = VG_MATH_FFT + 1, PATH_BYTES = 256, MAJORS = 2, FOUND = 256 };
+enum { LIBRARIES = VG_MATH_SOLVER + 1, PATH_BYTES = 256, MAJORS = 2, FOUND = 256 };
 
 /* Without create: it has no handles. */
 static const struct {
@@ -20,6 +20,7 @@ static const struct {
 	[VG_MATH_LT] = { "libcublasLt.so", "cublasLtCreate", "cublasLtDestroy", "cublasLtGetProperty", { 13, 12 } },
 	[VG_MATH_DNN] = { "libcudnn.so", "cudnnCreate", "cudnnDestroy", "cudnnGetProperty", { 9 } },
 	[VG_MATH_FFT] = { "libcufft.so", NULL, NULL, "cufftGetProperty", { 12, 11 } },
+	[VG_MATH_SOLVER] = { "libcusolver.so", "cusolverDnCreate", "cusolverDnDestroy", "cusolverGetProperty", { 12, 11 } },
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -136,6 +137,8 @@ void wk_math_end(struct wk_math *math)
 		if (destroy)
 			destroy(math->lt);
 	}
+	if (math->params)
+		math->end_params(math->params);
 	if (math->destroy)
 		math->destroy(math->handle);
 	pthread_mutex_destroy(&math->lock);
@@ -152,7 +155,7 @@ const char *wk_math_path(uint32_t library)
 	return loaded[library].path;
 }
 
-/* As CUBLAS_VERSION and CUDNN_VERSION, of cuFFT too: the major number times 10000, the minor one times 100, the patch. */
+/* As CUBLAS_VERSION and CUDNN_VERSION, of the others too: the major number times 10000, the minor one times 100, the patch. */
 uint64_t wk_math_version(uint32_t library)
 {
 	int (*ask)(int property, int *value);

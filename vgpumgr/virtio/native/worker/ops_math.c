@@ -23,7 +23,8 @@ CUresult wk_do_math_open(struct wk_call *c, const struct vg_math_open_request *i
 
 CUresult wk_do_math_create(struct wk_call *c, const struct vg_math_create_request *in, struct vg_math_create_reply *out)
 {
-	uint64_t bytes = in->library == VG_MATH_BLAS ? MATH_HANDLE_BYTES : in->library == VG_MATH_DNN ? MATH_PLAN_BYTES : 0;
+	bool counted = in->library == VG_MATH_DNN || in->library == VG_MATH_SOLVER;
+	uint64_t bytes = in->library == VG_MATH_BLAS ? MATH_HANDLE_BYTES : counted ? MATH_PLAN_BYTES : 0;
 	struct wk_math *math;
 	CUresult r = wk_math_load(in->library) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 
@@ -53,6 +54,8 @@ static int call_locked(struct math_call *call)
 		return wk_fft_call(call);
 	case MATH_FFT_PLAN:
 		return wk_fft_execute(call);
+	case VG_MATH_SOLVER:
+		return wk_blas_call(call);
 	case VG_MATH_BLAS:
 		return call->function < LT_FUNCTIONS ? wk_lt_call(call) : wk_blas_call(call);
 	case VG_MATH_LT:
@@ -81,12 +84,34 @@ static CUresult enter_capture(struct wk_call *c, struct wk_object *math, const s
 	return gives_back ? wk_capture_refuse(c, stream) : wk_capture_note(c, math, 1);
 }
 
+/* A call of cuSOLVER has an object among its arguments, or none. Nothing is noted where it gives a value back. */
+static CUresult hold_object(struct wk_call *c, struct math_call *call, struct wk_object **object)
+{
+	int place = wk_solver_argument(call->function);
+	uint64_t handle;
+	CUresult r;
+
+	if (place < 0 || call->length < ((size_t)place + 1) * sizeof(handle))
+		return CUDA_SUCCESS;
+	memcpy(&handle, call->arguments + (size_t)place * sizeof(handle), sizeof(handle));
+	r = wk_hold(c, WK_MATH, handle, object);
+	if (r == CUDA_SUCCESS && (*object)->context != c->context)
+		r = CUDA_ERROR_INVALID_CONTEXT;
+	if (r == CUDA_SUCCESS && !call->values)
+		r = wk_capture_note(c, *object, 0);
+	if (r == CUDA_SUCCESS && wk_raw(*object) != (void *)call->math)
+		call->plan = wk_raw(*object);
+	return r;
+}
+
 /* A graph that executes a plan keeps that, too: what was compiled for it is the plan's. */
 static CUresult hold_plan(struct wk_call *c, struct math_call *call, struct wk_object **plan)
 {
 	uint64_t handle = 0;
 	CUresult r;
 
+	if (call->math->library == VG_MATH_SOLVER)
+		return hold_object(c, call, plan);
 	if (call->function != DNN_EXECUTE || call->math->library != VG_MATH_DNN)
 		return CUDA_SUCCESS;
 	/* it gives nothing back; and what does is on threads of its own, where nothing may be noted of a capture */
@@ -126,6 +151,22 @@ static CUresult run(struct wk_call *c, uint64_t handle, uint64_t stream, struct 
 	return r;
 }
 
+static CUresult result_of_solver(int status)
+{
+	switch (status) {
+	case MATH_OK:
+		return CUDA_SUCCESS;
+	case SOLVER_ALLOC_FAILED:
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	case SOLVER_INVALID_VALUE:
+		return CUDA_ERROR_INVALID_VALUE;
+	case SOLVER_NOT_SUPPORTED:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	default:
+		return CUDA_ERROR_UNKNOWN;
+	}
+}
+
 static CUresult result_of_transform(int status)
 {
 	switch (status) {
@@ -145,6 +186,8 @@ static CUresult as_result(uint32_t library, int status)
 {
 	if (library == VG_MATH_FFT || library == MATH_FFT_PLAN)
 		return result_of_transform(status);
+	if (library == VG_MATH_SOLVER)
+		return result_of_solver(status);
 	switch (status) {
 	case MATH_OK:
 		return CUDA_SUCCESS;
@@ -199,7 +242,8 @@ CUresult wk_do_math_ask(struct wk_call *c, const struct vg_math_ask_request *in,
 /* Whether the library keeps such objects. */
 static bool is_made(uint32_t library, uint64_t function)
 {
-	return (library == VG_MATH_DNN && function == DNN_PLAN) || (library == VG_MATH_FFT && function == FFT_PLAN);
+	return (library == VG_MATH_DNN && function == DNN_PLAN) || (library == VG_MATH_FFT && function == FFT_PLAN) ||
+	       (library == VG_MATH_SOLVER && (function == SOLVER_SYEVJ || function == SOLVER_GESVDJ));
 }
 
 static struct wk_math *make_plan(struct math_call *call, int *status)
@@ -207,7 +251,16 @@ static struct wk_math *make_plan(struct math_call *call, int *status)
 	struct wk_math *made;
 
 	pthread_mutex_lock(&call->math->lock);
-	made = call->math->library == VG_MATH_FFT ? wk_fft_plan(call, status) : wk_dnn_plan(call, status);
+	switch (call->math->library) {
+	case VG_MATH_FFT:
+		made = wk_fft_plan(call, status);
+		break;
+	case VG_MATH_SOLVER:
+		made = wk_solver_object(call, status);
+		break;
+	default:
+		made = wk_dnn_plan(call, status);
+	}
 	pthread_mutex_unlock(&call->math->lock);
 	return made;
 }

@@ -1,0 +1,272 @@
+"""cuSOLVER of the guest over a channel, with the library that computes on the CPU on the host's side."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.forwarded import MATH, channel, run_case
+from tests.sim.test_blas import cases_of
+from tests.unit.calls_rig import PROGRAM_S, null_channel, run_python, start_python
+from tests.unit.transport_rig import Rig
+from vgpumgr.virtio.codegen.blas import SOLVER, parse_blas
+from vgpumgr.virtio.codegen.coverage import SOLVERS
+
+pytestmark = [pytest.mark.native, pytest.mark.cuda]
+
+#: what the programs below begin with
+BEGIN = """
+import numpy as np
+from tests.sim.solver_client import *
+from tests.sim.solver_guest import Guest
+from tests.unit.guest_cuda import waits
+solver = Guest()
+"""
+#: the host's own tests of its library, which the guest's passes, too
+CASES = [
+    *(f"solver_cases.{case}" for case in cases_of("solver_cases")),
+    *(f"solver_behaviour.{case}" for case in cases_of("solver_behaviour")),
+]
+#: of these, what is run over every transport
+EVERYWHERE = ["solver_cases.cholesky", "solver_behaviour.capture"]
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c not in EVERYWHERE])
+def test_the_hosts_tests_pass_in_a_guest(ring: Rig, case: str) -> None:
+    run_case(ring, BEGIN, case, "solver")
+
+
+@pytest.mark.parametrize("case", EVERYWHERE)
+def test_they_pass_over_every_transport(rig: Rig, case: str) -> None:
+    run_case(rig, BEGIN, case, "solver")
+
+
+def test_sizes_are_asked_once_and_work_waits_for_nothing(rig: Rig) -> None:
+    """As PyTorch does it: a size, an area of the program's own, and the work, each time anew; on several streams."""
+    code = """
+x, info, params = solver.upload(4 * np.eye(32)), solver.info(), solver.made("Params")
+area, size, host = solver.alloc(1 << 20), np.zeros(1, "i4"), np.zeros(1 << 12, "u1")
+streams = [solver.stream(), solver.stream()]
+def work(times):
+    for i in range(times):
+        solver.set_stream(streams[i % 2])
+        solver.good(solver.solver.cusolverDnSetDeterministicMode(solver.dn, 1))
+        elements, = solver.ask("Dpotrf_bufferSize", LOWER, 32, x, 32)
+        solver.do("Dpotrf", LOWER, 32, x, 32, area, elements, info)
+        solver.do("Dpotrs", LOWER, 32, 32, x, 32, x, 32, info)
+        mine = solver.made("Params")
+        sizes = solver.ask("Xgeqrf_bufferSize", mine, 32, 32, 1, x, 32, 1, area, 1)
+        solver.do("Xgeqrf", mine, 32, 32, 1, x, 32, 1, x, 1, area, sizes[0], host, sizes[1], info)
+        solver.ended("Params", mine)
+before = waits()
+work(1)
+assert waits() == before + 5, waits() - before        # two sizes, and a status of three kinds
+before = waits()
+work(20)
+assert waits() == before, waits() - before
+# another shape is another question
+assert solver.ask("Dpotrf_bufferSize", LOWER, 64, x, 64) != solver.ask("Dpotrf_bufferSize", LOWER, 32, x, 32)
+assert waits() == before + 1
+solver.good(solver.wait())
+"""
+    assert run_python(rig, BEGIN + code) == ""
+
+
+def test_objects_of_jacobi_methods_are_made_once(ring: Rig) -> None:
+    """A program makes one for each call; its results are waited for."""
+    code = """
+x, w, area, info = solver.upload(np.eye(8)), solver.alloc(64), solver.alloc(1 << 20), solver.info()
+def work(ask):
+    made = solver.made("SyevjInfo")
+    solver.tune("syevj", made, 1e-7, 15, 1)
+    elements, = solver.ask("Dsyevj_bufferSize", VECTORS, LOWER, 8, x, 8, w, made)
+    solver.do("Dsyevj", VECTORS, LOWER, 8, x, 8, w, area, elements, info, made)
+    if ask:
+        assert solver.ask("XsyevjGetSweeps", made) == [1]
+    solver.ended("SyevjInfo", made)
+before = waits()
+work(False)
+assert waits() == before + 3, waits() - before        # the object, a size, and a status
+before = waits()
+for _ in range(10):
+    work(False)
+assert waits() == before, waits() - before
+work(True)
+assert waits() == before + 1, waits() - before
+solver.good(solver.wait())
+"""
+    assert run_python(ring, BEGIN + code) == ""
+
+
+def test_what_the_library_refuses_waits_for_its_status(ring: Rig) -> None:
+    code = """
+x, area, info = solver.upload(np.eye(8)), solver.alloc(1 << 20), solver.info()
+before = waits()
+for _ in range(3):
+    assert solver.status("Dpotrf", LOWER, 8, x, 7, area, 4096, info) == INVALID_VALUE
+    assert solver.status("Dpotrf_bufferSize", LOWER, 8, x, 7, np.zeros(1, "i4")) == INVALID_VALUE
+assert waits() == before + 6, waits() - before
+solver.good(solver.wait())
+"""
+    assert run_python(ring, BEGIN + code) == ""
+
+
+def test_both_releases_work_and_tell_the_hosts_version(ring: Rig) -> None:
+    code = """
+import os
+found = c_int()
+for release in ("11", "12"):
+    os.environ["SOLVER_RELEASE"] = release
+    solver = Guest()
+    x = solver.upload(4 * np.eye(4))
+    solver.do("Dpotrf", LOWER, 4, x, 4, *solver.area("D", "Dpotrf", LOWER, 4, x, 4), solver.info())
+    assert solver.vector(x, 1, "f8")[0] == 2
+    solver.good(solver.solver.cusolverGetVersion(byref(found)))
+    assert found.value == 12401
+    for type_, value in enumerate((12, 4, 1)):
+        solver.good(solver.solver.cusolverGetProperty(type_, byref(found)))
+        assert found.value == value
+"""
+    assert run_python(ring, BEGIN + code) == ""
+
+
+def test_areas_and_objects_count_in_the_quota(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Work areas are the program's own memory; handles and objects are counted, and given back."""
+    code = """
+from ctypes import c_uint64
+x, w, area, info = solver.upload(np.eye(8)), solver.alloc(64), solver.alloc(1 << 16), solver.info()
+def use(made):
+    return solver.status("Dsyevj", VECTORS, LOWER, 8, x, 8, w, area, 8192, info, made)
+for _ in range(300):                                  # more than there is room for at once
+    made = solver.made("SyevjInfo")
+    assert use(made) == OK
+    solver.ended("SyevjInfo", made)
+kept = []
+while True:
+    kept.append(solver.made("SyevjInfo"))
+    if use(kept[-1]):
+        break
+assert 8 < len(kept) < 200, len(kept)
+assert use(kept[-1]) == ALLOC_FAILED
+for made in kept:
+    solver.ended("SyevjInfo", made)
+assert solver.good(use(solver.made("SyevjInfo"))) is None
+for _ in range(100):
+    other = c_void_p()
+    solver.good(solver.solver.cusolverDnCreate(byref(other)))
+    solver.good(solver.solver.cusolverDnDestroy(other))
+solver.good(solver.wait())
+"""
+    limit = f"--limits=device-memory:{208 << 20}"
+    with channel("ring", tmp_path_factory.mktemp("machine"), MATH, limit) as rig:
+        assert run_python(rig, BEGIN + code) == ""
+
+
+#: the numbers of functions on the wire
+FUNCTIONS = {f.name.removeprefix(SOLVER.prefix): f.id for f in parse_blas(SOLVERS, SOLVER)}
+#: calls made by hand, as a guest with another library could
+BY_HAND = """
+import struct
+from tests.unit.guest_cuda import addressof, c_uint, c_uint64, ctypes, cu
+class Request(ctypes.Structure):
+    _fields_ = [
+        ("handle", c_uint64), ("stream", c_void_p), ("function", c_uint64), ("mode", c_uint), ("wait", c_int),
+        ("arguments", c_void_p), ("length", c_size_t), ("values", c_void_p), ("room", c_size_t),
+        ("filled", c_size_t), ("status", c_int), ("name", c_void_p),
+    ]
+POST, TRY, ASK = range(3)
+def create(library):
+    made, status = c_uint64(), c_int()
+    assert cu.vgpumgr_math_create(library, byref(made), byref(status)) == 0 and status.value == 0
+    return made.value
+mine = create(5)
+def call(name, words, handle=mine, wait=TRY, make=0, mode=0):
+    data, values = (c_uint64 * max(1, len(words)))(*[v % (1 << 64) for v in words]), ctypes.create_string_buffer(12288)
+    function = make or (FUNCTIONS[name] if isinstance(name, str) else name)
+    r = Request(handle, None, function, mode, wait, addressof(data), len(words) * 8, addressof(values), 12288)
+    made = c_uint64()
+    result = cu.vgpumgr_math_make(byref(r), byref(made)) if make else cu.vgpumgr_math_call(byref(r))
+    return made.value if make and not result and not r.status else result or r.status
+"""
+
+
+def test_calls_that_no_library_of_ours_would_make(ring: Rig) -> None:
+    code = """
+x, area, info = solver.upload(np.eye(8)), solver.alloc(1 << 16), solver.info()
+right = [LOWER, 8, x, 8, area, 4096, info]
+for wait in (TRY, POST):
+    assert call("Dpotrf", right, wait=wait) == OK
+for words in (right[:-1], [*right, 0], []):
+    assert call("Dpotrf", words) == INVALID_VALUE
+for function in (0, 1, 2, 3, 1 << 63, FUNCTIONS["Dpotrf"] + 1):
+    assert call(function, right) == NOT_SUPPORTED
+# what is written on the host comes back, and goes nowhere else
+question = [LOWER, 8, x, 8, 1]
+assert call("Dpotrf_bufferSize", question, wait=ASK) == OK
+assert call("Dpotrf_bufferSize", [*question[:-1], 0], wait=ASK) == INVALID_VALUE
+assert call("Dpotrf_bufferSize", [*question[:-1], 0x1000], wait=ASK) == OK
+assert call("Dpotrf_bufferSize", question, wait=TRY) == INVALID_VALUE
+# objects
+syevj, gesvdj = call("", [], make=1), call("", [], make=2)
+assert min(syevj, gesvdj) > 100, (syevj, gesvdj)
+settings = [7, struct.unpack("Q", struct.pack("d", 1e-7))[0], 15, 1]
+def use(made, more=settings):
+    return call("Dsyevj", [VECTORS, LOWER, 8, x, 8, area, area + 4096, 4096, info, made, *more])
+assert use(syevj) == OK and use(syevj, [0] * 4) == OK and use(syevj, [1 << 40, *settings[1:]]) == OK
+assert use(syevj, [2, 0, -5, 0]) == INVALID_VALUE and use(syevj) == OK
+assert use(gesvdj) == INVALID_VALUE and use(mine) == INVALID_VALUE
+for wrong in (0, syevj ^ 1 << 40, syevj + 1000, x):
+    assert use(wrong) == 400, wrong
+for more in ([], settings[:3], [*settings, 0]):
+    assert use(syevj, more) == INVALID_VALUE
+assert call("XsyevjGetSweeps", [syevj, 1], wait=ASK) == OK
+assert call("XsyevjGetSweeps", [gesvdj, 1], wait=ASK) == INVALID_VALUE
+assert call("XsyevjGetSweeps", [syevj, 0], wait=ASK) == INVALID_VALUE
+assert call("XsyevjGetSweeps", [0, 1], wait=ASK) == 400
+assert call("Dpotrf", right, syevj) not in (OK, 0)
+for function in (0, 3, 1 << 40):
+    assert call("", [], make=function or 1 << 50) == 801
+assert call("", [], syevj, make=1) == 801
+# parameters
+generic = [1 << 63, LOWER, 8, 1, x, 8, 1, area, 1 << 15, 1, 4096, info]
+assert call("Xpotrf", generic) == OK
+for word in (1, x, 1 << 62, (1 << 63) | 3, 0):
+    assert call("Xpotrf", [word, *generic[1:]]) == INVALID_VALUE, word
+assert call("Xpotrf", [(1 << 63) | 2 << 8, *generic[1:]]) == OK
+# the area on the host is the session's
+assert call("Xpotrf", [*generic[:9], 0, 4096, info]) == OK
+assert call("Xpotrf", [*generic[:9], 0xdead, 4096, info]) == OK
+assert call("Xpotrf", [*generic[:9], 1, 0, info]) == INVALID_VALUE
+for size in (1 << 30, 1 << 63, (1 << 64) - 1):
+    assert call("Xpotrf", [*generic[:10], size, info]) == ALLOC_FAILED
+for other in (1, 2, 3, 4):
+    handle = create(other)
+    assert call("Dpotrf", right, handle) != OK
+    assert call("", [], handle, make=1 << 50) != OK
+assert cu.vgpumgr_math_destroy(c_uint64(syevj)) == 0
+assert use(syevj) == 400
+assert cu.vgpumgr_math_destroy(c_uint64(mine)) == 0
+assert call("Dpotrf", right) == 400
+solver.good(solver.wait())
+"""
+    assert run_python(ring, f"{BEGIN}FUNCTIONS = {FUNCTIONS}\n{BY_HAND}{code}") == ""
+    assert ring.status().violations.count == 0
+
+
+def test_a_host_without_the_library_is_named() -> None:
+    code = """
+import ctypes
+lib, handle, version = ctypes.CDLL("libcusolver.so.12"), ctypes.c_void_p(), ctypes.c_int()
+assert lib.cusolverDnCreate(ctypes.byref(handle)) == 9 and not handle.value
+assert lib.cusolverDnDpotrf(handle, 0, 1, None, 1, None, 0, None) == 1
+assert lib.cusolverSpCreate() == 9 and lib.cusolverDnSsygvd() == 9
+assert lib.cusolverGetVersion(ctypes.byref(version)) == 0 and version.value == 12401
+"""
+    with null_channel("ring", LD_LIBRARY_PATH="") as rig:
+        process = start_python(rig, code)
+        _, errors = process.communicate(timeout=PROGRAM_S)
+        assert process.returncode == 0, errors
+        assert sorted(errors.splitlines()) == [
+            "vgpumgr: cuSOLVER, which the host does not have, is not supported over a forwarded GPU",
+            "vgpumgr: cusolverDnSsygvd is not supported over a forwarded GPU",
+            "vgpumgr: cusolverSpCreate is not supported over a forwarded GPU",
+        ]
