@@ -45,6 +45,20 @@ CUresult wk_do_math_destroy(struct wk_call *c, const struct vg_math_destroy_requ
 	return wk_remove_later(c, WK_MATH, in->handle);
 }
 
+/* An object may be an argument of calls of several handles, and may be made anew by one: none else has it until its call is made. */
+static int call_solver(struct math_call *call)
+{
+	bool object = call->plan && (call->plan->library == MATH_SYEVJ || call->plan->library == MATH_GESVDJ);
+	int status;
+
+	if (object)
+		pthread_mutex_lock(&call->plan->lock);
+	status = wk_blas_call(call);
+	if (object)
+		pthread_mutex_unlock(&call->plan->lock);
+	return status;
+}
+
 static int call_locked(struct math_call *call)
 {
 	switch (call->math->library) {
@@ -55,7 +69,7 @@ static int call_locked(struct math_call *call)
 	case MATH_FFT_PLAN:
 		return wk_fft_execute(call);
 	case VG_MATH_SOLVER:
-		return wk_blas_call(call);
+		return call_solver(call);
 	case VG_MATH_BLAS:
 		return call->function < LT_FUNCTIONS ? wk_lt_call(call) : wk_blas_call(call);
 	case VG_MATH_LT:

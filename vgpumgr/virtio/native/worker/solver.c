@@ -121,7 +121,7 @@ int wk_solver_argument(uint64_t function)
 	return f ? find_object(f) : -1;
 }
 
-/* The object is held by the call. Where it is used, what it is set to came with the call. */
+/* The object is held and locked by the call. Where it is used, what it is set to came with the call. */
 static int take_object(struct math_call *call, const struct blas_argument *a, uint64_t *word)
 {
 	uint32_t library = a->kind == BLAS_SYEVJ ? MATH_SYEVJ : MATH_GESVDJ;
@@ -134,9 +134,7 @@ static int take_object(struct math_call *call, const struct blas_argument *a, ui
 	o = call->plan->handle;
 	if (a->size) {
 		memcpy(&settings, (const void *)*word, sizeof(settings));
-		pthread_mutex_lock(&call->plan->lock);
 		status = apply(o, &settings);
-		pthread_mutex_unlock(&call->plan->lock);
 	}
 	*word = (uintptr_t)o->handle;
 	return status == MATH_OK && !o->handle ? SOLVER_INVALID_VALUE : status;
