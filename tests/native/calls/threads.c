@@ -246,6 +246,8 @@ static void open_busy_stream(void)
 	must("cuMemAlloc", cuMemAlloc_v2(&flag, 4));
 	must("cuMemAlloc", cuMemAlloc_v2(&shared.memory[0], 256));
 	must("cuMemsetD32", cuMemsetD32_v2(flag, 0, 1));
+	/* a stream that does not block is not behind it by itself */
+	must("cuCtxSynchronize", cuCtxSynchronize());
 	must("cuModuleLoadData", cuModuleLoadData(&other, image));
 	must("cuModuleLoadData", cuModuleLoadData(&shared.module, image));
 	must("cuModuleGetFunction", cuModuleGetFunction(&await, other, "await"));
