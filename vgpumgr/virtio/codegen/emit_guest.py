@@ -85,7 +85,7 @@ def _emit_exchange(o: Operation) -> list[str]:
 
 
 def _is_posted(o: Operation) -> bool:
-    """Whether a call is words that nobody waits for: the shim has a short way for these, too, if they are few."""
+    """Whether a call is words without an answer: the shim has a short way for these, too, if they are few."""
     return o.call_class is CallClass.QUIET and o.bulk == "none" and bool(dict(sides(o)))
 
 
