@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -62,15 +64,20 @@ def test_contexts_on_several_instances_are_one_processs() -> None:
 def worker() -> Iterator[tuple[int, int]]:
     """A process and its child, which stands for a session."""
     words = [sys.executable, "-c", "import subprocess; subprocess.run(['sleep', '600'])"]
-    process = subprocess.Popen(words)
+    process = subprocess.Popen(words, start_new_session=True)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     try:
         while not children.read_text():
             time.sleep(0.01)
         yield process.pid, int(children.read_text())
     finally:
-        process.terminate()
-        process.wait()
+        end_all(process)
+
+
+def end_all(process: subprocess.Popen[bytes]) -> None:
+    """It and its child."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def is_running(pid: int) -> bool:
@@ -128,7 +135,7 @@ def test_the_holder_of_the_slice_is_no_session(tmp_path: Path) -> None:
     program.write_bytes(Path("/bin/sleep").read_bytes())
     program.chmod(0o755)
     words = [sys.executable, "-c", f"import subprocess; subprocess.run(['{program}', '600'])"]
-    process = subprocess.Popen(words)
+    process = subprocess.Popen(words, start_new_session=True)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     try:
         while not children.read_text():
@@ -139,8 +146,7 @@ def test_the_holder_of_the_slice_is_no_session(tmp_path: Path) -> None:
         assert enforce(tmp_path, process.pid, LIMIT, {holder: used(99)}, {}) is None
         assert is_running(holder)
     finally:
-        process.terminate()
-        process.wait()
+        end_all(process)
 
 
 def test_a_driver_that_does_not_answer_is_said(tmp_path: Path) -> None:
