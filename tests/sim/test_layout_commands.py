@@ -313,6 +313,9 @@ def test_a_slice_in_use_stays_and_the_way_around_is_told(dgx: Machine) -> None:
             )
             assert (code, json.loads(out)["disruptive"]) == (3, True)
         assert dgx.run("mig", "layout", "plan", file, "--allow-disruptive", "nobody")[0] == 5
+        code, _, err = dgx.run("mig", "disable", "0", "--yes")
+        assert (code, "stop or detach the holders, then repeat" in err) == (6, True), err
+        assert "--allow-disruptive" not in err, "it has no such option"
     assert dgx.see(0) == before
 
 

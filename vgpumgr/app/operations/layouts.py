@@ -551,6 +551,9 @@ def _explain(refusal: Refusal, wanted: _Wanted) -> VgpumgrError:
         causes.append(f"possible only so: {tell_steps(refusal.alternative)}")
         flags = " ".join(f"--allow-disruptive {name}" for name in (*wanted.allowed, *names))
         hint = f"stop or detach the holders, or add {flags}"
+        if wanted.source is None:
+            # no file: a command on modes or instances, which has no such option
+            hint = "stop or detach the holders, then repeat"
     return type(error)(
         error.error,
         cause="\n".join(causes) or error.cause,
