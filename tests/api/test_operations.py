@@ -454,10 +454,15 @@ def test_ctrl_c_returns_when_what_was_done_is_undone(slow_daemon: Daemon) -> Non
 
 
 def test_no_wait_prints_the_operation_while_it_runs(slow_daemon: Daemon) -> None:
+    (slow_daemon.directory / "hold").touch()
     begun = run_cli(slow_daemon, "attach", ASK["vm"], "--profile", ASK["profile"], "--no-wait")
     id_ = begun.stdout.strip()
     assert (begun.returncode, begun.stderr) == (0, f"its end: vgpumgr op wait {id_}\n")
-    assert slow_daemon.get(f"/1.0/operations/{id_}")["operation"]["status"] == "running"
+    path = f"/1.0/operations/{id_}"
+    # the answer comes before it has begun
+    wait_until(lambda: slow_daemon.get(path)["operation"]["status"] != "waiting", "it begins")
+    assert slow_daemon.get(path)["operation"]["status"] == "running"
+    (slow_daemon.directory / "hold").unlink()
     assert run_cli(slow_daemon, "op", "wait", id_).returncode == 0
     assert slow_daemon.get("/1.0/vms/vm01")["vm"]["attachment"] is not None
     second = run_cli(slow_daemon, "detach", ASK["vm"], "--no-wait", "-q", "-o", "json")

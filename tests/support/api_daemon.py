@@ -42,6 +42,9 @@ def make_application(directory: Path, slow_s: float) -> Application:
 
     def start_slowly(spec) -> None:  # type: ignore[no-untyped-def]
         time.sleep(slow_s)
+        # for a test that must see it run, however long that test's own programs take
+        while (directory / "hold").exists():
+            time.sleep(0.05)
         start(spec)
 
     scene.channels.start = start_slowly  # type: ignore[method-assign]
