@@ -205,7 +205,7 @@ def set_share(
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Change a VM's share of a GPU or MIG instance while programs use it.
+    """Change a VM's share while programs use it.
 
     What is not given stays as it is. Programs go on; those that start afterwards see a device of the
     new size. Less memory than they use now is refused, or waits for their end with --at-exit; another
