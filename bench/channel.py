@@ -147,7 +147,9 @@ def _measure(shared: dict[str, str], private: dict[str, str]) -> Iterable[Figure
     yield Figure("synchronous call", call, floor, "s", "raw ping-pong", goal, met, "null driver")
     rate = max(posts)
     goal, met = at_least(1, rate, GOAL_PER_S)
-    yield Figure("calls without outputs", rate, GOAL_PER_S, "1/s", "the goal", goal, met, "null driver")
+    yield Figure(
+        "calls without outputs", rate, GOAL_PER_S, "1/s", "the goal", goal, met, "null driver"
+    )
     ours, theirs = max(copied), max(plain)
     goal, met = at_least(0.9, ours, theirs)
     yield Figure("16 MiB host to device", ours, theirs, "B/s", "memcpy", goal, met, "null driver")

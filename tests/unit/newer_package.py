@@ -107,7 +107,9 @@ def _guest_options(made: Path) -> list[str]:
 def _worker_sources(made: Path) -> list[Path]:
     shared = [NATIVE / "transport" / name for name in ("layout.c", "util.c")]
     names = ("vg_dispatch.c", "vg_codec.c", "added_worker.c")
-    names += tuple(f"vg_{n}_{kind}.c" for n in ("blas", "dnn", "solver") for kind in ("table", "calls"))
+    names += tuple(
+        f"vg_{n}_{kind}.c" for n in ("blas", "dnn", "solver") for kind in ("table", "calls")
+    )
     return [
         *sorted((NATIVE / "worker").glob("*.c")),
         *WORKER_RULES,
