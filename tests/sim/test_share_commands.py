@@ -143,7 +143,10 @@ def test_memory_in_use_is_shrunk_at_its_programs_end(host: Host) -> None:
     assert "its share shrinks to 2GiB" in host.call("status", code=None).stdout
     assert "shrank" not in host.call("recover").stdout
     assert one.say("free") == [0]
-    assert "shrink-due" in host.call("status", "-o", "json", code=None).stdout
+    # what sessions have freed is reported a moment later
+    wait_for(
+        lambda: "shrink-due" in host.call("status", "-o", "json", code=None).stdout, "it is due"
+    )
     assert "shrank its share to share:2GiB,40%" in host.call("recover").stdout
     assert one.say(f"alloc {3 * GIB}") == [OUT_OF_MEMORY]
     channel = one.read()

@@ -415,6 +415,8 @@ def _describe_refusal(wanted: ShareRequest, one: Candidate) -> str:
         return one.refusal
     if share.memory < MIN_BYTES:
         return f"{share} is less than the 128 MiB that one context needs"
+    if not one.use.records:
+        return f"it has {describe_free(one.use.free)} for shares, and {share} is more"
     return f"{describe_free(one.use.free)} more fits beside its shares, {share} does not"
 
 
@@ -439,7 +441,8 @@ def _advise(
     if able:
         best = max(able, key=lambda share: (share.memory, share.compute))
         best_name = name_share(best, str(wanted.instance) if wanted.instance else None)
-        return f"--profile {best_name} fits; or vgpumgr detach one of its holders"
+        or_else = "; or vgpumgr detach one of its holders" if _list_holders(there) else ""
+        return f"--profile {best_name} fits{or_else}"
     others = [one.use.policy for one in there if one.use.policy not in (None, policy)]
     if others and would_take(there, wanted):
         return f"--compute-policy {others[0]}"

@@ -42,6 +42,8 @@ from vgpumgr.virtio.channel import ChannelStatus
 from vgpumgr.virtio.channel_status import refuse_memory
 
 SET = "set share"
+#: so soon a channel's status says what its sessions have freed: a worker reports ten times a second
+REPORT_S = 0.3
 _HOW = "vgpumgr virtio set VM --memory 6GiB --compute 40"
 
 
@@ -152,7 +154,7 @@ def _plan(parts: Parts, asked: _Asked, *, is_used: bool = False) -> tuple[Attach
         raise UsageError("cannot change the share", cause=str(error), hint=_HOW) from error
     snapshot.require_gpus()
     check_change(record, wanted, snapshot)
-    status = parts.channels.read_status(record.id)
+    status = _read_use(parts, record.id, wanted.memory)
     part = record.share_part
     now, at_exit = _split(part, wanted, asked, status, is_used=is_used)
     priority = asked.priority or part.priority
@@ -173,6 +175,20 @@ def _plan(parts: Parts, asked: _Asked, *, is_used: bool = False) -> tuple[Attach
         "priority": str(priority),
     }
     return record, Plan(SET, record.vm_name, steps, notes=tuple(notes), result=result)
+
+
+def _read_use(parts: Parts, channel_id: str, memory: int) -> ChannelStatus | None:
+    """The channel's status, where more than ``memory`` is used once more: what sessions have freed is reported a moment
+    later.
+    """
+    end_s = parts.clock.monotonic_s() + REPORT_S
+    while True:
+        status = parts.channels.read_status(channel_id)
+        if (
+            status is None or (status.memory_used or 0) <= memory
+        ) or parts.clock.monotonic_s() > end_s:
+            return status
+        parts.clock.sleep(REPORT_S / 10)
 
 
 def _split(
