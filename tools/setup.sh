@@ -175,7 +175,7 @@ build_native() {
 			{ cat "$cache/cmake.log" >&2; rm -f "$build/CMakeCache.txt"; return 1; }
 	fi
 	# nothing newer than the last build: start at once
-	if [ -e "$build/stamp" ] && [ -z "$(find "$root/CMakeLists.txt" "$root/vgpumgr" "$root/templates" "$root/tests/native" \( -path '*/native/*' -o -path '*/spec/*' -o -path '*/codegen/*' -o -path '*/sim/data/*' -o -path '*/templates/*' -o -name CMakeLists.txt \) -newer "$build/stamp" -not -name '*.pyc' -type f -print -quit)" ]; then
+	if [ -e "$build/stamp" ] && [ -z "$(find "$root/CMakeLists.txt" "$root/cmake" "$root/vgpumgr" "$root/templates" "$root/tests/native" \( -path '*/native/*' -o -path '*/spec/*' -o -path '*/codegen/*' -o -path '*/sim/data/*' -o -path '*/templates/*' -o -name CMakeLists.txt -o -name "*.cmake" \) -newer "$build/stamp" -not -name '*.pyc' -type f -print -quit)" ]; then
 		return 0
 	fi
 	[ -e "$build/stamp" ] || say "building the native part"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.sim.forwarded import TRANSPORTS, channel
+from tests.support.run_host import Host, end_all, started_machine
 from tests.unit.transport_rig import Rig
 
 
@@ -30,3 +31,17 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """The same over shared memory alone."""
     with channel("ring", tmp_path_factory.mktemp("machine")) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def run_machine() -> Iterator[Host]:
+    """A simulated machine on which commands of the host run."""
+    with started_machine() as host:
+        yield host
+
+
+@pytest.fixture
+def host(run_machine: Host) -> Iterator[Host]:
+    """The same, as it was at first: a test finds nothing on it and leaves nothing."""
+    yield run_machine
+    end_all(run_machine)

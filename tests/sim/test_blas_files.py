@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.test_run import PYTHON, RUN, host, machine
+from tests.sim.test_run import PYTHON, RUN
 from tests.support.run_host import Host, read_line
 from tests.unit.calls_rig import PROGRAM_S
 from tests.unit.transport_rig import LIB
 from vgpumgr.virtio.codegen.coverage import math_implemented, math_names
 
-__all__ = ["host", "machine"]
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
 

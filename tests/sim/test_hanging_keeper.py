@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.test_run import PROGRAM_AND_MORE, PYTHON, RUN, host, machine
+from tests.sim.test_run import PROGRAM_AND_MORE, PYTHON, RUN
 from tests.support.run_host import PATIENCE_S, Host, read_line
 from vgpumgr.host.process import list_descendants
 
-__all__ = ["host", "machine"]
 pytestmark = pytest.mark.native
 
 #: one keeper may be waited for

@@ -14,9 +14,7 @@ from tests.support.run_host import (
     MACHINE,
     PATIENCE_S,
     Host,
-    end_all,
     read_line,
-    started_machine,
     wait_for,
 )
 from tests.support.share_tenant import OUT_OF_MEMORY, Tenant
@@ -29,19 +27,6 @@ pytestmark = pytest.mark.native
 MIB, GIB = 1 << 20, 1 << 30
 #: kernels of 5 ms, always more than one in the stream
 BUSY = Load(5_000_000)
-
-
-@pytest.fixture(scope="module")
-def machine() -> Iterator[Host]:
-    with started_machine() as host:
-        yield host
-
-
-@pytest.fixture
-def host(machine: Host) -> Iterator[Host]:
-    """The machine, which has nothing before and nothing afterwards."""
-    yield machine
-    end_all(machine)
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.test_run import PYTHON, RUN, daemon, host, machine
+from tests.sim.test_run import PYTHON, RUN, daemon
 from tests.support.run_host import PATIENCE_S, Host, read_line, wait_for
 
-__all__ = ["host", "machine"]
 pytestmark = [
     pytest.mark.native,
     pytest.mark.skipif(os.geteuid() != 0, reason="root alone can write as a session can"),

@@ -24,10 +24,8 @@ from tests.support.run_host import (
     MACHINE,
     PATIENCE_S,
     Host,
-    end_all,
     list_processes,
     read_line,
-    started_machine,
     wait_for,
 )
 from tests.unit.transport_rig import LIB
@@ -69,19 +67,6 @@ while not heard:
 time.sleep(1)
 os._exit(40 + len(heard))
 """
-
-
-@pytest.fixture(scope="module")
-def machine() -> Iterator[Host]:
-    with started_machine() as host:
-        yield host
-
-
-@pytest.fixture
-def host(machine: Host) -> Iterator[Host]:
-    """The machine as it was at first, before and after each test."""
-    yield machine
-    end_all(machine)
 
 
 RUN = ("run", "--profile", "1g.10gb")

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,6 @@ import pytest
 from tests.support.run_host import (
     MACHINE,
     Host,
-    end_all,
-    started_machine,
     wait_for,
 )
 from tests.support.share_tenant import OUT_OF_MEMORY, Tenant
@@ -25,19 +22,6 @@ from vgpumgr.app.metric_spec import SHARE_METRICS
 pytestmark = pytest.mark.native
 
 MIB, GIB = 1 << 20, 1 << 30
-
-
-@pytest.fixture(scope="module")
-def machine() -> Iterator[Host]:
-    with started_machine() as host:
-        yield host
-
-
-@pytest.fixture
-def host(machine: Host) -> Iterator[Host]:
-    """The machine, which has no share before and none afterwards."""
-    yield machine
-    end_all(machine)
 
 
 def test_shares_beside_each_other_are_shown_everywhere_and_leave_nothing(host: Host) -> None:

@@ -45,7 +45,7 @@ def test_one_object_a_cycle_is_a_leak(kept: int) -> None:
 
 @pytest.mark.parametrize("cycle", range(4))
 def test_one_step_in_few_cycles_is_no_leak_and_one_in_each_is(cycle: int) -> None:
-    """As the slices of the endurance runs in CI have it: four cycles, each looked at."""
+    """The endurance runs in CI have four cycles, and measure after each."""
 
     def judge_sizes(sizes: list[int]) -> list[str]:
         left = iter(sizes)

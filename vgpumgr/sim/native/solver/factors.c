@@ -257,18 +257,36 @@ int sv_getrf(void *handle, int type, int64_t m, int64_t n, void *a, int64_t lda,
 	return sv_post(handle, &j);
 }
 
-static void run_getrs(struct job *j)
+/* With pivots: `letter` says which side or how it is turned, by the routine. */
+static void run_pivoted(struct job *j)
 {
-	void (*getrs)(const char *, const int *, const int *, const void *, const int *, const int *, void *, const int *, int *, size_t);
+	void (*solve)(const char *, const int *, const int *, const void *, const int *, const int *, void *, const int *, int *, size_t);
 	int *pivots = take_pivots(j, j->n, true);
 
 	if (!pivots)
 		return;
 	*j->info = 0;
-	*(void **)&getrs = j->routine;
+	*(void **)&solve = j->routine;
 	if (j->n && j->nrhs)
-		getrs(&j->trans, &j->n, &j->nrhs, j->a, &j->lda, pivots, j->b, &j->ldb, j->info, LETTER);
+		solve(&j->letter, &j->n, &j->nrhs, j->a, &j->lda, pivots, j->b, &j->ldb, j->info, LETTER);
 	free(pivots);
+}
+
+static int solve_pivoted(void *handle, struct job *j, char letter, int64_t n, int64_t nrhs, const void *a, int64_t lda,
+			 const void *pivots, bool wide, void *b, int64_t ldb, int *info)
+{
+	if (!sv_is_size(nrhs) || sv_short(ldb, n))
+		return SV_INVALID_VALUE;
+	j->letter = letter;
+	j->pivots = (void *)pivots;
+	j->wide = wide;
+	sv_matrix(j, a, n, n, lda);
+	if (pivots)
+		sv_span(j, pivots, pivot_bytes(j, n));
+	add_right_side(j, nrhs, b, ldb);
+	add_info(j, info);
+	j->compute = run_pivoted;
+	return sv_post(handle, j);
 }
 
 int sv_getrs(void *handle, int type, int trans, int64_t n, int64_t nrhs, const void *a, int64_t lda, const void *pivots, bool wide,
@@ -277,20 +295,10 @@ int sv_getrs(void *handle, int type, int trans, int64_t n, int64_t nrhs, const v
 	struct job j;
 	int status = begin_square(handle, type, "getrs_", BL_FILL_LOWER, n, a, lda, &j);
 
-	if (status == SV_SUCCESS && (trans < BL_OP_N || trans > BL_OP_C || !sv_is_size(nrhs) || sv_short(ldb, n)))
+	if (status == SV_SUCCESS && (trans < BL_OP_N || trans > BL_OP_C))
 		status = SV_INVALID_VALUE;
-	if (status != SV_SUCCESS)
-		return status;
-	j.trans = "NTC"[trans];
-	j.pivots = (void *)pivots;
-	j.wide = wide;
-	sv_matrix(&j, a, n, n, lda);
-	if (pivots)
-		sv_span(&j, pivots, pivot_bytes(&j, n));
-	add_right_side(&j, nrhs, b, ldb);
-	add_info(&j, info);
-	j.compute = run_getrs;
-	return sv_post(handle, &j);
+	return status != SV_SUCCESS ? status :
+				      solve_pivoted(handle, &j, "NTC"[trans], n, nrhs, a, lda, pivots, wide, b, ldb, info);
 }
 
 /* ---- of symmetric matrices that are not definite */
@@ -329,38 +337,15 @@ int sv_sytrf(void *handle, int type, int uplo, int n, void *a, int lda, int *piv
 	return sv_post(handle, &j);
 }
 
-static void run_sytrs(struct job *j)
-{
-	void (*sytrs)(const char *, const int *, const int *, const void *, const int *, const int *, void *, const int *, int *, size_t);
-	int *pivots = take_pivots(j, j->n, true);
-
-	if (!pivots)
-		return;
-	*j->info = 0;
-	*(void **)&sytrs = j->routine;
-	if (j->n && j->nrhs)
-		sytrs(&j->uplo, &j->n, &j->nrhs, j->a, &j->lda, pivots, j->b, &j->ldb, j->info, LETTER);
-	free(pivots);
-}
-
 int sv_sytrs(void *handle, int type, int uplo, int64_t n, int64_t nrhs, const void *a, int64_t lda, const void *pivots, void *b, int64_t ldb,
 	     int *info)
 {
 	struct job j;
 	int status = begin_square(handle, type, "sytrs_", uplo, n, a, lda, &j);
 
-	if (status == SV_SUCCESS && (!pivots || !sv_is_size(nrhs) || sv_short(ldb, n)))
+	if (status == SV_SUCCESS && !pivots)
 		status = SV_INVALID_VALUE;
-	if (status != SV_SUCCESS)
-		return status;
-	j.pivots = (void *)pivots;
-	j.wide = true;
-	sv_matrix(&j, a, n, n, lda);
-	sv_span(&j, pivots, pivot_bytes(&j, n));
-	add_right_side(&j, nrhs, b, ldb);
-	add_info(&j, info);
-	j.compute = run_sytrs;
-	return sv_post(handle, &j);
+	return status != SV_SUCCESS ? status : solve_pivoted(handle, &j, j.uplo, n, nrhs, a, lda, pivots, true, b, ldb, info);
 }
 
 /* ---- QR */

@@ -43,7 +43,7 @@ struct job {
 	void (*compute)(struct job *job);
 	void *routine;
 	int type;
-	char uplo, trans, side, left, right; /* left, right: which vectors, as LAPACK says it */
+	char uplo, trans, side, letter, left, right; /* left, right: which vectors, as LAPACK says it */
 	bool econ, wide;                      /* wide: pivots have 64 bits */
 	int m, n, k, nrhs, lda, ldb, ldu, ldv, batch;
 	int w_type;                           /* of eigenvalues */

@@ -240,7 +240,7 @@ struct shim_told shim_exchange(unsigned channel, uint32_t op, const uint64_t *re
 	return told;
 }
 
-/* What is captured is looked at, since nobody waits for it. */
+/* A call without an answer may have failed in a capture, which is asked here. */
 static inline CUresult settle(unsigned channel)
 {
 	return atomic_load_explicit(&shim_captures, memory_order_relaxed) ? shim_capture_settle(channel) : CUDA_SUCCESS;

@@ -61,7 +61,7 @@ struct shim_told {
 struct shim_told shim_exchange(unsigned channel, uint32_t op, const uint64_t *request, size_t request_size,
 			       uint64_t *reply, size_t reply_size);
 
-/* A whole call that nobody waits for: its words, `size` in bytes, of which SHIM_KEY_MAX are few enough for any. */
+/* A whole call without an answer: its words, `size` in bytes, of which SHIM_KEY_MAX are few enough for any. */
 CUresult shim_post(unsigned channel, uint32_t op, const uint64_t *request, size_t size);
 
 /* Forgets the answers of cached calls. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A call of a few words each way, as most are that a program waits for, and one that nobody waits for. It keeps every rule of the calls in conn.c and
- * leaves out what only other calls need; whatever is out of the ordinary (a lost session, a full or wrapping ring,
+ * A call of a few words each way, as most are that a program waits for, and a call of a few words without an answer. Both
+ * keep every rule of the calls in conn.c and leave out what only other calls need; whatever is out of the ordinary (a lost session, a full or wrapping ring,
  * another thread that reads the replies, a late answer) is theirs.
  */
 #include "conn.h"
