@@ -37,8 +37,10 @@ uint64_t make_solver(struct thread *t, uint64_t object)
 		for (int word = 1; word < 4; word++)
 			put(t, roll(t));
 	}
+	if (once_in(t, 50))
+		return roll(t) % 4;
 	called[place] = true;
-	return once_in(t, 50) ? roll(t) % 4 : f->id;
+	return f->id;
 }
 
 unsigned int count_solvers(void)

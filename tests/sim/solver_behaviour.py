@@ -136,13 +136,18 @@ def objects(s: Solver) -> None:
         sweeps = np.zeros(1, "i4")
         assert s.status("XsyevjGetSweeps", wrong, sweeps) == INVALID_VALUE
     assert s.solver.cusolverDnXsyevjSetTolerance(other, c_double(1)) == INVALID_VALUE
-    for _ in range(3):  # set to less than before, too
-        s.tune("syevj", one, 1e-3, 5, 0)
-        s.do("Dsyevj", *shapes, area, 4096, info, one)
-        s.ended("SyevjInfo", one)
-        one = s.made("SyevjInfo")
-        s.do("Dsyevj", *shapes, area, 4096, info, one)
-        assert s.ask("XsyevjGetSweeps", one) == [1]
+    svd = (VECTORS, 0, 4, 4, x, 4, s.alloc(64), s.alloc(256), 4, s.alloc(256), 4)
+    for kind, call in (("syevj", ("Dsyevj", *shapes)), ("gesvdj", ("Dgesvdj", *svd))) * 2:
+        # the second of each is not what the first was set to
+        for tuned in ((1e-3, 0), (1e-4, 7), None, (1e-5, 1)):
+            made = s.made(f"{kind.capitalize()}Info")
+            if tuned:
+                s.tune(kind, made, *tuned, 0)
+            s.do(*call, area, 4096, info, made)
+            tolerance, sweeps = tuned or (0, 100)
+            assert s.ask(f"X{kind}GetSweeps", made) == [min(sweeps, 1)]
+            assert s.ask(f"X{kind}GetResidual", made) == [tolerance]
+            s.ended(f"{kind.capitalize()}Info", made)
     for function, algorithm, status in (
         (0, 1, OK),
         (6, 2, OK),
@@ -159,11 +164,18 @@ def handles(s: Solver) -> None:
     """Handles have streams of their own; an object serves several, and outlives them."""
     made, x, info = s.made("SyevjInfo"), s.upload(np.eye(4)), s.info()
     area, w = s.alloc(1 << 16), s.alloc(64)
-    for _ in range(4):
+    for number in range(4):
         s.good(s.solver.cusolverDnCreate(byref(s.dn)))
         s.set_stream(s.stream())
+        s.tune("syevj", made, number, 9, 1)
         s.do("Dsyevj", VECTORS, LOWER, 4, x, 4, w, area, 4096, info, made)
         assert s.ask("XsyevjGetSweeps", made) == [1]
+        # another handle finds the same results
+        kept, s.dn = s.dn, c_void_p()
+        s.good(s.solver.cusolverDnCreate(byref(s.dn)))
+        assert s.ask("XsyevjGetResidual", made) == [number]
+        s.good(s.solver.cusolverDnDestroy(s.dn))
+        s.dn = kept
         s.good(s.solver.cusolverDnDestroy(s.dn))
     s.ended("SyevjInfo", made)
     s.good(s.wait())

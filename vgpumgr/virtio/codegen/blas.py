@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import yaml
@@ -150,11 +152,19 @@ def parse_blas(path: Path, library: Library = BLAS) -> tuple[BlasFunction, ...]:
                 arguments = tuple(_argument(p, stem, names, where) for p in parts)
                 if section == "results":  # what was computed with it is there already
                     arguments = tuple(_without_settings(a) for a in arguments)
+                _check_scratch(arguments, where)
                 function = BlasFunction(f"{library.prefix}{stem}", arguments, section, library)
                 found += [function, _twin(function)] if section == "twins" else [function]
     if len({f.name for f in found}) != len(found):
         raise SpecError(where, "a function is there twice")
     return tuple(sorted(found, key=lambda f: f.id))
+
+
+def _check_scratch(arguments: Sequence[Argument], where: Where) -> None:
+    """A work area on the host is as long as the argument behind it says."""
+    for argument, size in zip_longest(arguments, arguments[1:]):
+        if argument.kind == "scratch" and (size is None or size.kind != "size"):
+            raise SpecError(where, "a work area on the host needs its size behind it")
 
 
 def implemented(path: Path) -> dict[str, set[str]]:

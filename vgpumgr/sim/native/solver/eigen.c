@@ -68,7 +68,7 @@ int sv_syevd(void *handle, int type, int vectors, int uplo, int64_t n, void *a, 
 	sv_span(&j, info, batch * (int64_t)sizeof *info);
 	j.compute = run_syevd;
 	if (object)
-		object->done = 1;
+		sv_use_object(object);
 	return sv_post(handle, &j);
 }
 

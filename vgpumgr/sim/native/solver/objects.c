@@ -18,6 +18,12 @@ struct sv_object *sv_object(void *object, uint32_t magic)
 	return o && o->magic == magic ? o : NULL;
 }
 
+void sv_use_object(struct sv_object *o)
+{
+	o->done = o->sweeps < 1 ? 0 : 1;
+	o->residual = o->tolerance;
+}
+
 static int create(void **object, uint32_t magic)
 {
 	struct sv_object *o = object ? calloc(1, sizeof *o) : NULL;
@@ -64,7 +70,7 @@ static int give_residual(void *handle, const struct sv_object *o, double *residu
 	int status = wait_for(handle, o, residual);
 
 	if (status == SV_SUCCESS)
-		*residual = 0;
+		*residual = o->residual;
 	return status;
 }
 

@@ -152,6 +152,6 @@ int sv_gesvdj(void *handle, int type, int vectors, int econ, int m, int n, void 
 	sv_span(&j, area, bytes);
 	sv_span(&j, info, batch * (int64_t)sizeof *info);
 	j.compute = run_gesvdj;
-	object->done = 1;
+	sv_use_object(object);
 	return sv_post(handle, &j);
 }

@@ -34,7 +34,7 @@ struct sv_handle {
 /* syevjInfo_t, gesvdjInfo_t: a Jacobi method. What it converges to is found another way, in one sweep. */
 struct sv_object {
 	uint32_t magic;
-	double tolerance;
+	double tolerance, residual;
 	int sweeps, sort, done;
 };
 
@@ -127,6 +127,8 @@ int sv_gesvdj(void *handle, int type, int vectors, int econ, int m, int n, void 
 /* ---- objects.c */
 enum { SV_SYEVJ = 0x53765379, SV_GESVDJ = 0x53764765, SV_PARAMS = 0x53765061 };
 struct sv_object *sv_object(void *object, uint32_t magic);
+/* A call was made with it: LAPACK needs one sweep, and leaves no more than was asked for. */
+void sv_use_object(struct sv_object *object);
 bool sv_is_params(const void *params);
 
 #endif

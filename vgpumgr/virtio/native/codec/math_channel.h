@@ -39,7 +39,8 @@ typedef int math_open_fn(uint32_t library, struct math_library *out);
 typedef int math_create_fn(uint32_t library, uint64_t *handle, int *status);
 typedef int math_destroy_fn(uint64_t handle);
 typedef int math_call_fn(struct math_request *request);
-/* An object that is kept, beside the request's handle and in its context; it ends with math_destroy, or with that handle. */
+/* An object that is kept, beside the request's handle and in its context; it ends with math_destroy, with its context, or, but for
+ * cuSOLVER's, with that handle. */
 typedef int math_make_fn(struct math_request *request, uint64_t *made);
 /* Whether the handle, and the context that it was made in, are there still. */
 typedef bool math_alive_fn(uint64_t handle);

@@ -42,14 +42,14 @@ SHIM_API CUresult cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfun
 	if (r == CUDA_SUCCESS && (attrib < 0 || (uint32_t)attrib >= o->function.attributes_count))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
-		*pi = o->function.attributes[attrib];
+		*pi = (int)shim_function_attribute(o, attrib);
 	return r;
 }
 
 SHIM_API CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value)
 {
 	struct vg_cuFuncSetAttribute_request in = { .attrib = attrib, .value = value };
-	struct shim_object *o, *context;
+	struct shim_object *o;
 	CUresult r = shim_enter(&in.context);
 
 	if (r == CUDA_SUCCESS)
@@ -58,15 +58,11 @@ SHIM_API CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attr
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		r = shim_function(hfunc, &in.context, &in.hfunc);
-	context = r == CUDA_SUCCESS ? shim_object_get(SHIM_CONTEXT, in.context) : NULL;
-	if (r == CUDA_SUCCESS && !context)
-		r = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	if (r == CUDA_SUCCESS)
 		r = vg_send_cuFuncSetAttribute(&in);
 	if (r != CUDA_SUCCESS)
 		return r;
-	o->function.attributes[attrib] = value;
-	shim_set_launch_limits(o, context->ctx.device);
+	__atomic_store_n(&o->function.attributes[attrib], value, __ATOMIC_RELAXED);
 	shim_cache_clear(); /* occupancy depends on it */
 	return CUDA_SUCCESS;
 }

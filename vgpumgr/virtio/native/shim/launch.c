@@ -8,10 +8,26 @@
 enum { PORTABLE_CLUSTER = 8 };
 
 /* Takes a device's limits, and those of a function with many registers or much static shared memory. */
+static CUresult check_limits(const CUlaunchConfig *c, const struct shim_object *f)
+{
+	struct cuda_launch_limits limits = f->function.limits;
+
+	limits.shared = shim_function_attribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+	return cuda_check_launch(c, &limits);
+}
+
 static CUresult check(const CUlaunchConfig *c, const struct shim_object *f)
 {
-	return shim_object_get(SHIM_CONTEXT, f->context) ? cuda_check_launch(c, &f->function.limits) :
-							   CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	return shim_object_get(SHIM_CONTEXT, f->context) ? check_limits(c, f) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+/* Without a launch that says which. */
+static bool wants_clusters(const struct shim_object *f)
+{
+	return shim_function_attribute(f, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) |
+	       shim_function_attribute(f, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH) |
+	       shim_function_attribute(f, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT) |
+	       shim_function_attribute(f, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH);
 }
 
 /* A cluster of more than 8 blocks is for functions that a program allows it for. */
@@ -21,7 +37,7 @@ CUresult shim_check_clusters(const CUlaunchConfig *c, const struct shim_object *
 	struct shim_object *context;
 	CUresult r;
 
-	if (!options->cluster[0] && !f->function.wants_clusters)
+	if (!options->cluster[0] && !wants_clusters(f))
 		return CUDA_SUCCESS;
 	context = shim_object_get(SHIM_CONTEXT, f->context);
 	if (!context)
@@ -180,8 +196,8 @@ static CUresult launch(CUfunction function, const CUlaunchConfig *c, struct cuda
 		r = shim_function_object(function, &f);
 	/* the current one is alive */
 	if (r == CUDA_SUCCESS)
-		r = f->context == in.context ? cuda_check_launch(c, &f->function.limits) : check(c, f);
-	if (r == CUDA_SUCCESS && (asked || f->function.wants_clusters))
+		r = f->context == in.context ? check_limits(c, f) : check(c, f);
+	if (r == CUDA_SUCCESS && (asked || wants_clusters(f)))
 		r = shim_check_clusters(c, f, &options);
 	if (r == CUDA_SUCCESS && options.cooperative)
 		r = check_cooperative(function, c);

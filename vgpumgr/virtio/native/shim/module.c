@@ -136,6 +136,7 @@ static CUresult fill_function(struct shim_object *o, const char *name, const str
 	}
 	memcpy(o->function.parameters, out->parameters, out->parameters_length);
 	o->function.attributes_count = n < SHIM_FUNCTION_ATTRIBUTES ? n : SHIM_FUNCTION_ATTRIBUTES;
+	memset(o->function.attributes, 0, sizeof(o->function.attributes));
 	memcpy(o->function.attributes, out->attributes, o->function.attributes_count * sizeof(int));
 	o->function.parameters_bytes = 0;
 	for (uint32_t i = 0; i < o->function.parameters_count; i++) {

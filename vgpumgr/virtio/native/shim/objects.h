@@ -56,8 +56,7 @@ struct shim_object {
 			int attributes[SHIM_FUNCTION_ATTRIBUTES];
 			uint32_t attributes_count, parameters_count, parameters_bytes;
 			struct shim_parameter *parameters;
-			struct cuda_launch_limits limits; /* by its attributes and its device's */
-			bool wants_clusters;              /* without a launch that says which */
+			struct cuda_launch_limits limits; /* by its code and its device: what no attribute changes */
 		} function;
 		struct {
 			struct shim_hosts *hosts; /* NULL: it needs nothing of this process */
@@ -93,10 +92,12 @@ struct shim_object *shim_object_new(enum shim_table table, uint64_t context, uin
 void shim_object_publish(struct shim_object *object, uint64_t id);
 /* The live object of a handle, or NULL. */
 struct shim_object *shim_object_get(enum shim_table table, uint64_t id);
-/* Of a function; 0: the worker's driver does not know it. */
+/* Of a function; 0: the worker's driver does not know it. Threads set some while others launch. */
 static inline unsigned int shim_function_attribute(const struct shim_object *f, CUfunction_attribute attribute)
 {
-	return (uint32_t)attribute < f->function.attributes_count ? (unsigned int)f->function.attributes[attribute] : 0;
+	return (uint32_t)attribute < SHIM_FUNCTION_ATTRIBUTES ?
+		       (unsigned int)__atomic_load_n(&f->function.attributes[attribute], __ATOMIC_RELAXED) :
+		       0;
 }
 /* The handle is no longer valid; true for the one caller that made it so. */
 bool shim_object_retire(struct shim_object *object, uint64_t id);

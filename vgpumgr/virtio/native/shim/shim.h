@@ -137,7 +137,7 @@ CUresult shim_module(CUmodule module, uint64_t *context, uint64_t *id);
 CUresult shim_function(CUfunction function, uint64_t *context, uint64_t *id);
 /* As shim_function, and the object; a CUkernel is resolved for the current context. */
 CUresult shim_function_object(CUfunction function, struct shim_object **object);
-/* limits.c: what its attributes and its device allow; after each change of them. */
+/* limits.c: before others have the function. */
 void shim_set_launch_limits(struct shim_object *function, CUdevice device);
 CUresult shim_kernel_function(CUkernel kernel, CUfunction *function);
 bool shim_is_kernel(const void *handle);

@@ -12,7 +12,7 @@ enum { SPARES = 16, TOLERANCE = 1, SWEEPS = 2, SORT = 4 };
 #define MARK 0x7667736400000000
 
 struct spare {
-	uint64_t kind, id, owner;
+	uint64_t kind, id, owner, set; /* set: what the host's has been set to, which cannot be taken back */
 };
 
 static struct spare spares[SPARES];
@@ -31,25 +31,29 @@ static void set_aside(const struct solver_object *o)
 {
 	struct spare *s = spares;
 
-	if (!o->id || !math_channel()->alive(o->id) || !math_channel()->alive(o->owner)) /* it ended with its handle */
+	if (!o->id || !math_channel()->alive(o->id)) /* it ended with its context */
 		return;
+	if (!math_channel()->alive(o->owner)) { /* no call with that handle asks for it again */
+		math_channel()->destroy(o->id);
+		return;
+	}
 	pthread_mutex_lock(&lock);
 	while (s < spares + SPARES && s->id)
 		s++;
 	if (s < spares + SPARES)
-		*s = (struct spare){ o->kind, o->id, o->owner };
+		*s = (struct spare){ o->kind, o->id, o->owner, o->settings.set };
 	pthread_mutex_unlock(&lock);
 	if (s == spares + SPARES)
 		math_channel()->destroy(o->id);
 }
 
-static uint64_t take_spare(uint64_t kind, uint64_t owner)
+static uint64_t take_spare(uint64_t kind, uint64_t owner, uint64_t set)
 {
 	uint64_t found = 0;
 
 	pthread_mutex_lock(&lock);
 	for (struct spare *s = spares; s < spares + SPARES && !found; s++)
-		if (s->id && s->kind == kind && s->owner == owner) {
+		if (s->id && s->kind == kind && s->owner == owner && !(s->set & ~set)) {
 			found = s->id;
 			s->id = 0;
 		}
@@ -63,7 +67,7 @@ void solver_forget_objects(uint64_t owner)
 	for (struct spare *s = spares; s < spares + SPARES; s++) {
 		if (!s->id || s->owner != owner)
 			continue;
-		if (math_channel()->alive(s->id) && math_channel()->alive(owner))
+		if (math_channel()->alive(s->id))
 			math_channel()->destroy(s->id);
 		s->id = 0;
 	}
@@ -89,7 +93,7 @@ int solver_find_object(struct solver_handle *h, struct solver_object *o)
 		return SOLVER_OK;
 	set_aside(o);
 	o->owner = h->id;
-	o->id = take_spare(o->kind, h->id);
+	o->id = take_spare(o->kind, h->id, o->settings.set);
 	if (o->id)
 		return SOLVER_OK;
 	status = make(h, o->kind, &o->id);

@@ -172,20 +172,27 @@ uint64_t wk_math_version(uint32_t library)
 	return version;
 }
 
+/* cuSOLVER's numbers are others than those that the other libraries share. */
+static int status_of(uint32_t library, int shared, int of_solver)
+{
+	return library == VG_MATH_SOLVER ? of_solver : shared;
+}
+
 static int make_handle(struct wk_math *math)
 {
 	int (*create)(void **);
 
 	*(void **)&create = wk_math_find(math->library, known[math->library].create);
 	*(void **)&math->destroy = wk_math_find(math->library, known[math->library].destroy);
-	return create && math->destroy ? create(&math->handle) : MATH_NOT_SUPPORTED;
+	return create && math->destroy ? create(&math->handle) :
+					 status_of(math->library, MATH_NOT_SUPPORTED, SOLVER_NOT_SUPPORTED);
 }
 
 struct wk_math *wk_math_new(uint32_t library, int *status)
 {
 	struct wk_math *math = calloc(1, sizeof(*math));
 
-	*status = MATH_ALLOC_FAILED;
+	*status = status_of(library, MATH_ALLOC_FAILED, SOLVER_ALLOC_FAILED);
 	if (!math)
 		return NULL;
 	math->library = library;

@@ -87,5 +87,7 @@ int wk_solver_begin(struct math_call *call, const struct blas_function *f, uint6
 struct wk_math *wk_solver_object(struct math_call *call, int *status);
 /* The place of the argument that is an object; negative: the function has none, or there is no such function. */
 int wk_solver_argument(uint64_t function);
+/* Whether it has a work area on the host, which ends with the call. */
+bool wk_solver_lends(const struct math_call *call);
 
 #endif

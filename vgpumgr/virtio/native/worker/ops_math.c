@@ -90,12 +90,15 @@ static int call_library(struct math_call *call)
 }
 
 /*
- * What gives a value back runs on threads of its own, and cannot be captured: its value would be another in each launch. All else
- * is executed in order.
+ * What gives a value back runs on threads of its own, and cannot be captured: its value would be another in each launch. Nor can
+ * a call with a work area on the host, which is gone when a graph is launched. All else is executed in order.
  */
-static CUresult enter_capture(struct wk_call *c, struct wk_object *math, const struct wk_object *stream, bool gives_back)
+static CUresult enter_capture(struct wk_call *c, struct wk_object *math, const struct wk_object *stream, const struct math_call *call)
 {
-	return gives_back ? wk_capture_refuse(c, stream) : wk_capture_note(c, math, 1);
+	const struct wk_math *handle = wk_raw(math);
+	bool lends = handle->library == VG_MATH_SOLVER && wk_solver_lends(call);
+
+	return call->values || lends ? wk_capture_refuse(c, stream) : wk_capture_note(c, math, 1);
 }
 
 /* A call of cuSOLVER has an object among its arguments, or none. Nothing is noted where it gives a value back. */
@@ -153,7 +156,7 @@ static CUresult run(struct wk_call *c, uint64_t handle, uint64_t stream, struct 
 	if (r == CUDA_SUCCESS && math->context != c->context)
 		r = CUDA_ERROR_INVALID_CONTEXT;
 	if (r == CUDA_SUCCESS)
-		r = enter_capture(c, math, on, call->values);
+		r = enter_capture(c, math, on, call);
 	if (r != CUDA_SUCCESS)
 		return r;
 	call->math = wk_raw(math);
@@ -298,8 +301,8 @@ CUresult wk_do_math_make(struct wk_call *c, const struct vg_math_make_request *i
 	call.values = out->values;
 	call.room = sizeof(out->values);
 	made = make_plan(&call, &out->status);
-	/* it ends before the handle that it was made with */
-	o = made ? wk_object_new(WK_MATH, math, made, 0) : NULL;
+	/* a plan ends before the handle that it was made with; objects of cuSOLVER serve several handles */
+	o = made ? wk_object_new(WK_MATH, call.math->library == VG_MATH_SOLVER ? c->context : math, made, 0) : NULL;
 	out->values_length = (uint32_t)call.filled;
 	if (o) {
 		o->bytes = MATH_PLAN_BYTES;

@@ -68,7 +68,7 @@ static int apply(struct object *o, const struct solver_settings *s)
 
 	if (!memcmp(&o->settings, s, sizeof(*s)))
 		return MATH_OK;
-	if (o->settings.set & ~s->set) {
+	if (!o->handle || o->settings.set & ~s->set) {
 		destroy(o);
 		o->handle = NULL;
 		status = create(o);
@@ -187,6 +187,17 @@ static int lend(uint64_t *word, uint64_t bytes, void **scratch)
 	*scratch = bytes <= SOLVER_SCRATCH ? malloc(bytes) : NULL;
 	*word = (uintptr_t)*scratch;
 	return *scratch ? MATH_OK : SOLVER_ALLOC_FAILED;
+}
+
+bool wk_solver_lends(const struct math_call *call)
+{
+	const struct blas_function *f = blas_find(solver_functions, SOLVER_FUNCTIONS, call->function);
+	uint64_t bytes = 0;
+
+	for (unsigned int i = 0; f && i < f->count; i++)
+		if (f->arguments[i].kind == BLAS_SCRATCH && call->length >= (i + 2) * sizeof(bytes))
+			memcpy(&bytes, call->arguments + (i + 1) * sizeof(bytes), sizeof(bytes));
+	return bytes;
 }
 
 int wk_solver_begin(struct math_call *call, const struct blas_function *f, uint64_t *words, void **scratch)
