@@ -13,7 +13,10 @@ def main() -> int:
         return 130  # nothing is begun yet
     except (ImportError, MemoryError, OSError, SyntaxError, SystemError) as error:
         return _explain(error)
-    return run()
+    try:
+        return run()
+    except MemoryError as error:  # not even for its error text; what the command had is free by now
+        return _explain(error)
 
 
 def _explain(error: BaseException) -> int:

@@ -32,6 +32,8 @@ again: add.u32 %r1, %r1, 1; setp.lt.u32 %q, %r1, %r0; @%q bra again;
 \0"""
 HOST_FUNCTION = ctypes.CFUNCTYPE(None, c_void_p)
 ROUNDS = 20_000
+#: a launch takes a microsecond: so many that a kill comes between them
+SHORT_LAUNCHES = 1000
 
 
 def live(enter: mmap.mmap) -> None:
@@ -54,9 +56,9 @@ def live(enter: mmap.mmap) -> None:
     loaded, kernel = module(IMAGE), c_void_p()
     ok(cu.cuModuleGetFunction(byref(kernel), loaded, b"count"))
     phase(5)
-    values = (blocks[0], c_uint(ROUNDS))
-    array = (c_void_p * 2)(*map(ctypes.addressof, values))
-    for _ in range(4):
+    for rounds in [1] * SHORT_LAUNCHES + [ROUNDS] * 4:
+        values = (blocks[0], c_uint(rounds))
+        array = (c_void_p * 2)(*map(ctypes.addressof, values))
         ok(cu.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, array, None))
     phase(6)
     ok(cu.cuCtxSynchronize())
@@ -108,8 +110,11 @@ def main(count: int, seed: int) -> None:
     chance = random.Random(seed)
     page = mmap.mmap(-1, 4096)
     meant, hit = Counter[str](), Counter[str]()
+    targets = list[int]()
     for number in range(count):
-        target = chance.randrange(len(PHASES)) if number % 3 == 0 else None
+        if number % 3 == 0 and not targets:
+            targets = chance.sample(range(len(PHASES)), len(PHASES))
+        target = targets.pop() if number % 3 == 0 else None
         status, phase = run_life(page, target, chance.choice((0, 0, 0.0002, 0.001)))
         if target is None:
             assert status == 0, status

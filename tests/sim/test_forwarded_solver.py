@@ -8,6 +8,7 @@ from tests.sim.forwarded import MATH, channel, run_case
 from tests.sim.test_blas import cases_of
 from tests.unit.calls_rig import PROGRAM_S, null_channel, run_python, start_python
 from tests.unit.transport_rig import Rig
+from vgpumgr.virtio.codegen.__main__ import load
 from vgpumgr.virtio.codegen.blas import SOLVER, parse_blas
 from vgpumgr.virtio.codegen.coverage import SOLVERS
 
@@ -95,6 +96,42 @@ assert waits() == before + 1, waits() - before
 solver.good(solver.wait())
 """
     assert run_python(ring, BEGIN + code) == ""
+
+
+def test_objects_that_end_after_their_handle_leave_nothing(ring: Rig) -> None:
+    """A handle for each call, as in C++ with handles in scopes: more of them than there are places in the guest."""
+    code = """
+x, w, area, info = solver.upload(np.eye(1)), solver.alloc(64), solver.alloc(1 << 16), solver.info()
+lib, arguments = solver.solver, [c_int(VECTORS), c_int(LOWER), c_int(1), c_void_p(x), c_int(1), c_void_p(w)]
+arguments += [c_void_p(area), c_int(4096), c_void_p(info)]
+for number in range(PLACES + 100):
+    handle, made = c_void_p(), c_void_p()
+    assert lib.cusolverDnCreate(byref(handle)) == lib.cusolverDnCreateSyevjInfo(byref(made)) == OK, number
+    assert lib.cusolverDnDsyevj(handle, *arguments, made) == OK, number
+    assert lib.cusolverDnDestroy(handle) == lib.cusolverDnDestroySyevjInfo(made) == OK, number
+solver.good(solver.wait())
+"""
+    places = load().handle("math").cap
+    assert run_python(ring, f"{BEGIN}from ctypes import *\nPLACES = {places}\n{code}") == ""
+
+
+def test_a_work_area_on_the_host_is_in_no_graph(ring: Rig) -> None:
+    """It is the session's, and gone when the graph is launched."""
+    code = """
+x, area, host, info = solver.upload(np.eye(8)), solver.alloc(1 << 20), np.zeros(1 << 12, "u1"), solver.info()
+stream, graph, params = solver.stream(), c_void_p(), solver.made("Params")
+solver.set_stream(stream)
+shapes = (params, LOWER, 8, 1, x, 8, 1, area)
+sizes = solver.ask("Xpotrf_bufferSize", *shapes, 1)
+solver.do("Xpotrf", *shapes, sizes[0], host, sizes[1], info)
+solver.ok(solver.cuda.cuStreamBeginCapture_v2(stream, 0))
+status = solver.status("Xpotrf", *shapes, sizes[0], host, sizes[1], info)
+assert (status, solver.cuda.cuStreamEndCapture(stream, byref(graph))) != (OK, 0)
+assert not graph.value
+solver.do("Xpotrf", *shapes, sizes[0], host, sizes[1], info)
+solver.good(solver.wait())
+"""
+    assert run_python(ring, f"{BEGIN}from ctypes import *\n{code}") == ""
 
 
 def test_what_the_library_refuses_waits_for_its_status(ring: Rig) -> None:
