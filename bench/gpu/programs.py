@@ -35,8 +35,8 @@ LEFT_OUT_CASES = {
     "limited", "link_objects",
 }  # fmt: skip
 CASE_PROGRAMS = (
-    "contexts", "memory", "streams", "batches", "attributes", "launches", "linking", "graphs",
-    "graph_objects", "virtual", "textures",
+    "contexts", "memory", "streams", "batches", "attributes", "launches", "functions", "linking",
+    "graphs", "graph_objects", "virtual", "textures",
 )  # fmt: skip
 
 

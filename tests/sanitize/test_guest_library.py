@@ -15,7 +15,7 @@ from tests.unit.several_rig import Guest, run_simulated
 
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
-PROGRAMS = ("devices", "batches", "attributes", "graphs")
+PROGRAMS = ("devices", "batches", "attributes", "graphs", "functions")
 #: not over the channel: see tests/unit/test_calls_programs.py
 REFUSED = {"dependencies", "read_back"}
 

@@ -43,6 +43,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "batches",
         "attributes",
         "launches",
+        "functions",
         "linking",
         "graphs",
         "graph_objects",
@@ -96,7 +97,7 @@ def test_host_side(slice_machine: Machine, built: Path, program: str, case: str)
 
 @pytest.mark.parametrize(
     ("program", "case"),
-    ordinary("launches", "linking", "graphs", "graph_objects", "virtual", "textures"),
+    ordinary("launches", "functions", "linking", "graphs", "graph_objects", "virtual", "textures"),
 )
 def test_kernels(slice_machine: Machine, built: Path, ptx: Path, program: str, case: str) -> None:
     slice_machine.run(built / program, case, KERNELS=str(ptx))

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
 GRAPHS = {
     case: program
-    for program in ("graphs", "graph_objects", "batches", "attributes")
+    for program in ("graphs", "graph_objects", "batches", "attributes", "functions")
     for case in re.findall(
         r'\{ "(\w+)", \w+ \}', (cuda_harness.PROGRAMS / f"{program}.c").read_text()
     )
