@@ -32,11 +32,11 @@ LEFT_OUT = {"devices", "vectoradd12", "holdmem", "secret"}
 #: cases that wait for something, need another device, or are of the simulated driver alone
 LEFT_OUT_CASES = {
     "list", "no_device", "hold", "try_most", "machine_code_only", "busy", "refused", "in_step", "peers",
-    "limited", "link_objects",
+    "limited", "link_objects", "unimplemented", "wrong_contexts", "out_of_bounds",
 }  # fmt: skip
 CASE_PROGRAMS = (
     "contexts", "memory", "streams", "batches", "attributes", "launches", "functions", "linking",
-    "graphs", "graph_objects", "virtual", "textures",
+    "graphs", "graph_objects", "virtual", "textures", "texture_faults",
 )  # fmt: skip
 
 

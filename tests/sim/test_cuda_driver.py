@@ -49,6 +49,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "graph_objects",
         "virtual",
         "textures",
+        "texture_faults",
         "devices",
     ):
         harness.compile_program(name, out)
@@ -97,7 +98,16 @@ def test_host_side(slice_machine: Machine, built: Path, program: str, case: str)
 
 @pytest.mark.parametrize(
     ("program", "case"),
-    ordinary("launches", "functions", "linking", "graphs", "graph_objects", "virtual", "textures"),
+    ordinary(
+        "launches",
+        "functions",
+        "linking",
+        "graphs",
+        "graph_objects",
+        "virtual",
+        "textures",
+        "texture_faults",
+    ),
 )
 def test_kernels(slice_machine: Machine, built: Path, ptx: Path, program: str, case: str) -> None:
     slice_machine.run(built / program, case, KERNELS=str(ptx))

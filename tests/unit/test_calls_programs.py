@@ -28,7 +28,13 @@ GRAPHS = {
         r'\{ "(\w+)", \w+ \}', (cuda_harness.PROGRAMS / f"{program}.c").read_text()
     )
 }
-TEXTURES = re.findall(r'\{ "(\w+)", \w+ \}', (cuda_harness.PROGRAMS / "textures.c").read_text())
+TEXTURES = [
+    (program, case)
+    for program in ("textures", "texture_faults")
+    for case in re.findall(
+        r'\{ "(\w+)", \w+ \}', (cuda_harness.PROGRAMS / f"{program}.c").read_text()
+    )
+]
 VIRTUAL = re.findall(r'\{ "(\w+)", \w+ \}', (cuda_harness.PROGRAMS / "virtual.c").read_text())
 
 PROGRAMS = (
@@ -155,8 +161,11 @@ def test_virtual_memory_is_as_on_the_driver_itself(
 
 
 @pytest.fixture(scope="module")
-def texture_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return cuda_harness.compile_program("textures", tmp_path_factory.mktemp("textures"))
+def texture_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("textures")
+    for name in ("textures", "texture_faults"):
+        cuda_harness.compile_program(name, out)
+    return out
 
 
 REFUSED_TEXTURES = {
@@ -168,10 +177,12 @@ REFUSED_TEXTURES = {
 }
 
 
-@pytest.mark.parametrize("case", TEXTURES)
-def test_textures_are_as_on_the_driver_itself(rig: Rig, texture_program: Path, case: str) -> None:
+@pytest.mark.parametrize(("program", "case"), TEXTURES)
+def test_textures_are_as_on_the_driver_itself(
+    rig: Rig, texture_programs: Path, program: str, case: str
+) -> None:
     """What is not done is refused by name, once, and nothing else is said."""
-    done = run_program(rig, str(texture_program), case)
+    done = run_program(rig, str(texture_programs / program), case)
     assert done.returncode == 0, (done.stderr, rig.status())
     lines = done.stderr.splitlines()
     wanted = REFUSED_TEXTURES.get(case, [])

@@ -1,112 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Arrays and the objects that kernels name them by: the precision of filters, what is refused and by which code, and what a
- * kernel comes to that names what is not there. The kernels are PTX of their own.
+ * Arrays and the objects that kernels name them by: the precision of filters, what is refused and by which code.
  */
-#include "check.h"
+#include "texture_kernels.h"
 
 #include <math.h>
-
-/* sample: tex.1d at x[i]; query: what is asked of texture and surface; store: sust of one word at x bytes, row y. */
-static const char kernels[] =
-	".version 7.0\n.target sm_80\n.address_size 64\n"
-	".visible .entry sample(.param .u64 t, .param .u64 x, .param .u64 out) {\n"
-	" .reg .b64 %rd<8>; .reg .f32 %f<6>; .reg .b32 %r<2>;\n"
-	" ld.param.u64 %rd1, [t]; ld.param.u64 %rd2, [x]; ld.param.u64 %rd3, [out];\n"
-	" mov.u32 %r1, %tid.x; mul.wide.u32 %rd4, %r1, 4; add.s64 %rd2, %rd2, %rd4; add.s64 %rd3, %rd3, %rd4;\n"
-	" ld.global.f32 %f1, [%rd2];\n"
-	" tex.1d.v4.f32.f32 {%f2, %f3, %f4, %f5}, [%rd1, {%f1}];\n"
-	" st.global.f32 [%rd3], %f2; ret; }\n"
-	".visible .entry query(.param .u64 t, .param .u64 s, .param .u64 out) {\n"
-	" .reg .b64 %rd<4>; .reg .b32 %r<9>;\n"
-	" ld.param.u64 %rd1, [t]; ld.param.u64 %rd2, [s]; ld.param.u64 %rd3, [out];\n"
-	" txq.width.b32 %r1, [%rd1]; txq.height.b32 %r2, [%rd1]; txq.depth.b32 %r3, [%rd1];\n"
-	" txq.normalized_coords.b32 %r4, [%rd1]; suq.width.b32 %r5, [%rd2]; suq.height.b32 %r6, [%rd2];\n"
-	" st.global.v4.u32 [%rd3], {%r1, %r2, %r3, %r4}; st.global.v2.u32 [%rd3+16], {%r5, %r6}; ret; }\n"
-	".visible .entry store(.param .u64 s, .param .u32 x, .param .u32 y, .param .u32 value) {\n"
-	" .reg .b64 %rd<2>; .reg .b32 %r<4>;\n"
-	" ld.param.u64 %rd1, [s]; ld.param.u32 %r1, [x]; ld.param.u32 %r2, [y]; ld.param.u32 %r3, [value];\n"
-	" sust.b.2d.b32.trap [%rd1, {%r1, %r2}], {%r3}; ret; }\n"
-	".visible .entry cube(.param .u64 t) {\n"
-	" .reg .b64 %rd<2>; .reg .f32 %f<5>;\n"
-	" ld.param.u64 %rd1, [t]; mov.f32 %f1, 0f00000000;\n"
-	" tex.cube.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f1, %f1, %f1, %f1}]; ret; }\n";
-
-static CUcontext context;
-static CUfunction sample, query, store;
-static CUdeviceptr from, to; /* what sample reads and writes */
-
-static void begin(void)
-{
-	CUmodule module;
-
-	context = new_context();
-	OK(cuModuleLoadData(&module, kernels));
-	sample = find_kernel(module, "sample");
-	query = find_kernel(module, "query");
-	store = find_kernel(module, "store");
-	OK(cuMemAlloc(&from, 4096));
-	OK(cuMemAlloc(&to, 4096));
-}
-
-static CUarray new_array(size_t width, size_t height, size_t depth, CUarray_format format, unsigned channels, unsigned flags)
-{
-	CUDA_ARRAY3D_DESCRIPTOR made = { width, height, depth, format, channels, flags };
-	CUarray array;
-
-	OK(cuArray3DCreate(&array, &made));
-	return array;
-}
-
-static CUDA_RESOURCE_DESC of_array(CUarray array)
-{
-	CUDA_RESOURCE_DESC r = { .resType = CU_RESOURCE_TYPE_ARRAY };
-
-	r.res.array.hArray = array;
-	return r;
-}
-
-static CUtexObject new_texture(CUarray array, CUaddress_mode mode, CUfilter_mode filter, unsigned flags)
-{
-	CUDA_TEXTURE_DESC how = { .addressMode = { mode, mode, mode }, .filterMode = filter, .flags = flags,
-				  .borderColor = { 77 } };
-	CUDA_RESOURCE_DESC what = of_array(array);
-	CUtexObject object;
-
-	OK(cuTexObjectCreate(&object, &what, &how, NULL));
-	return object;
-}
-
-static CUsurfObject new_surface(CUarray array)
-{
-	CUDA_RESOURCE_DESC what = of_array(array);
-	CUsurfObject object;
-
-	OK(cuSurfObjectCreate(&object, &what));
-	return object;
-}
-
-/* Up to 1024 coordinates at once; the code of the kernel. */
-static CUresult run_sample(CUtexObject t, const float *x, float *out, unsigned n)
-{
-	void *parameters[] = { &t, &from, &to };
-	CUresult r;
-
-	OK(cuMemcpyHtoD(from, x, n * sizeof(float)));
-	OK(cuLaunchKernel(sample, 1, 1, 1, n, 1, 1, 0, NULL, parameters, NULL));
-	r = cuCtxSynchronize();
-	if (r == CUDA_SUCCESS)
-		OK(cuMemcpyDtoH(out, to, n * sizeof(float)));
-	return r;
-}
-
-static CUresult run_store(CUsurfObject s, int x, int y, unsigned value)
-{
-	void *parameters[] = { &s, &x, &y, &value };
-
-	OK(cuLaunchKernel(store, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
-	return cuCtxSynchronize();
-}
 
 /* ---- precision */
 
@@ -195,86 +93,6 @@ static void queries(void)
 	OK(cuLaunchKernel(query, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
 	OK(cuMemcpyDtoH(told, out, sizeof(told)));
 	EXPECT(told[0] == 5 && told[1] == 6 && told[2] == 9 && told[3] == 1 && told[4] == 12 && told[5] == 7);
-}
-
-/* ---- what is not there */
-
-/* The kernel ends with an illegal address, its context is lost, and a new one works. */
-static void lose(CUresult r)
-{
-	EXPECT_ERROR(CUDA_ERROR_ILLEGAL_ADDRESS, r);
-	EXPECT_ERROR(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
-	OK(cuCtxDestroy(context));
-	begin();
-}
-
-static void forged(void)
-{
-	CUDA_RESOURCE_DESC what;
-	float x = 0.5f, out;
-	CUarray array;
-	CUtexObject t;
-	CUsurfObject s;
-
-	begin();
-	lose(run_sample(0, &x, &out, 1));
-	lose(run_sample(1ull << 40 | 77, &x, &out, 1));
-	lose(run_sample(~0ull, &x, &out, 1));
-	array = new_array(4, 0, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_SURFACE_LDST);
-	t = new_texture(array, CU_TR_ADDRESS_MODE_CLAMP, CU_TR_FILTER_MODE_POINT, 0);
-	OK(run_sample(t, &x, &out, 1));
-	OK(cuTexObjectDestroy(t));
-	lose(run_sample(t, &x, &out, 1)); /* a number is not given again at once */
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuTexObjectGetResourceDesc(&what, t));
-	/* a surface is no texture, two dimensions are not one, and objects end with their context */
-	array = new_array(4, 4, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_SURFACE_LDST);
-	s = new_surface(array);
-	lose(run_sample(s, &x, &out, 1));
-	array = new_array(4, 4, 0, CU_AD_FORMAT_FLOAT, 1, 0);
-	t = new_texture(array, CU_TR_ADDRESS_MODE_CLAMP, CU_TR_FILTER_MODE_POINT, 0);
-	lose(run_sample(t, &x, &out, 1));
-	lose(run_sample(t, &x, &out, 1));
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuTexObjectDestroy(t));
-}
-
-static void array_gone(void)
-{
-	float x = 0.5f, out;
-	CUarray array;
-	CUtexObject t;
-
-	begin();
-	array = new_array(1024, 1024, 0, CU_AD_FORMAT_FLOAT, 1, 0);
-	OK(cuArrayDestroy(array));
-	EXPECT_ERROR(CUDA_ERROR_INVALID_HANDLE, cuArrayDestroy(array));
-	array = new_array(100000, 0, 0, CU_AD_FORMAT_FLOAT, 4, 0);
-	t = new_texture(array, CU_TR_ADDRESS_MODE_CLAMP, CU_TR_FILTER_MODE_POINT, 0);
-	OK(cuArrayDestroy(array));
-	lose(run_sample(t, &x, &out, 1));
-}
-
-static void stores(void)
-{
-	unsigned values[12];
-	CUarray array;
-	CUsurfObject s;
-
-	begin();
-	array = new_array(4, 3, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1, CUDA_ARRAY3D_SURFACE_LDST);
-	s = new_surface(array);
-	OK(run_store(s, 3 * 4, 2, 99));
-	OK(cuMemcpyAtoH(values, array, 0, 16));
-	CUDA_MEMCPY2D rows = { .srcMemoryType = CU_MEMORYTYPE_ARRAY, .srcArray = array, .dstMemoryType = CU_MEMORYTYPE_HOST,
-			       .dstHost = values, .dstPitch = 16, .WidthInBytes = 16, .Height = 3 };
-	OK(cuMemcpy2D(&rows));
-	EXPECT(values[11] == 99);
-	lose(run_store(s, 4 * 4, 0, 1)); /* not in the next row */
-	s = new_surface(new_array(4, 3, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1, CUDA_ARRAY3D_SURFACE_LDST));
-	lose(run_store(s, -4, 0, 1));
-	s = new_surface(new_array(4, 3, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1, CUDA_ARRAY3D_SURFACE_LDST));
-	lose(run_store(s, 0, 3, 1));
-	s = new_surface(new_array(4, 3, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1, CUDA_ARRAY3D_SURFACE_LDST));
-	EXPECT_ERROR(CUDA_ERROR_MISALIGNED_ADDRESS, run_store(s, 2, 0, 1));
 }
 
 /* ---- copies */
@@ -540,8 +358,8 @@ static void cubemaps(void)
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
-		{ "weights", weights }, { "outside", outside }, { "queries", queries }, { "forged", forged },
-		{ "array_gone", array_gone }, { "stores", stores }, { "parts", parts }, { "lines", lines },
+		{ "weights", weights }, { "outside", outside }, { "queries", queries },
+		{ "parts", parts }, { "lines", lines },
 		{ "arguments", arguments }, { "levels", levels }, { "not_done", not_done }, { "memory", memory },
 		{ "cubemaps", cubemaps },
 		{ NULL, NULL },

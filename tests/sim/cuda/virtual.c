@@ -157,23 +157,25 @@ static void lifetime(void)
 	OK(cuMemAddressFree(at, 2 * unit));
 }
 
-/* A smaller part of a memory may be mapped, from its beginning; a mapping is unmapped and opened as a whole. */
+/* A memory is mapped as a whole; a mapping is unmapped and opened as a whole. */
 static void whole_mappings(void)
 {
-	CUmemGenericAllocationHandle part;
+	CUmemGenericAllocationHandle two, part;
 	CUdeviceptr at;
 
 	begin();
 	at = reserve(5);
-	part = create(3);
-	OK(cuMemMap(at, 2 * unit, 0, part, 0));
+	two = create(2);
+	part = create(1);
+	EXPECT_ERROR(CUDA_ERROR_NOT_SUPPORTED, cuMemMap(at, unit, 0, two, 0));
+	OK(cuMemMap(at, 2 * unit, 0, two, 0));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemMap(at + unit, unit, 0, part, 0));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemMap(at + 2 * unit, unit, unit, part, 0));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemMap(at + 2 * unit, unit, 0, part, 1));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemMap(at + 2 * unit, unit / 2, 0, part, 0));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemMap(at + 2 * unit + 4096, unit, 0, part, 0));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemMap(at + 2 * unit, 0, 0, part, 0));
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemMap(at + 3 * unit, 3 * unit, 0, part, 0)); /* beyond the addresses */
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemMap(at + 4 * unit, 2 * unit, 0, two, 0)); /* beyond the addresses */
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemMap(at + 2 * unit, unit, 0, part + 8, 0));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemMap(at - (unit << 12), unit, 0, part, 0));
 	OK(cuMemMap(at + 2 * unit, unit, 0, part, 0));
@@ -182,18 +184,21 @@ static void whole_mappings(void)
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, allow(at, 4 * unit));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(at, unit));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(at + unit, unit));
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(at, 4 * unit));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(at + unit, 4 * unit));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(at, 0));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(at, 5 * unit)); /* still mapped */
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemFree(at));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(at, NULL));
+	OK(cuMemUnmap(at + 4 * unit, unit)); /* nothing is mapped there */
+	OK(cuMemUnmap(at, 4 * unit));
 	OK(cuMemUnmap(at, 3 * unit));
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(at, 3 * unit));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(at, 4 * unit));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(at + unit, 4 * unit));
+	OK(cuMemRelease(two));
 	OK(cuMemRelease(part));
 	OK(cuMemAddressFree(at, 5 * unit));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(at, 5 * unit));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(at, unit));
 }
 
 /* Nothing gets at memory that is not mapped, or mapped and not opened; a new mapping is not open. */

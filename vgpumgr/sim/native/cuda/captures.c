@@ -156,7 +156,7 @@ CUresult capture_refuse_event(const struct capture_point *event)
 	if (!event->capture)
 		return CUDA_SUCCESS;
 	event->capture->invalid = true;
-	return CUDA_ERROR_CAPTURED_EVENT;
+	return event->capture->graph ? CUDA_ERROR_CAPTURED_EVENT : CUDA_ERROR_INVALID_VALUE; /* as on an H200 */
 }
 
 /* ---- what is captured */

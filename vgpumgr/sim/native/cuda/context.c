@@ -42,11 +42,15 @@ static CUresult occupy(struct context *ctx)
 	return r;
 }
 
+/* cuda.h of CUDA_ERROR_ILLEGAL_ADDRESS: after such an error the process has to be ended and started again. */
 CUresult context_create(struct device *dev, unsigned flags, bool primary, struct context **out)
 {
-	struct context *ctx = calloc(1, sizeof(*ctx));
-	CUresult r;
+	CUresult r = __atomic_load_n(&dev->lost, __ATOMIC_RELAXED);
+	struct context *ctx;
 
+	if (r != CUDA_SUCCESS)
+		return r;
+	ctx = calloc(1, sizeof(*ctx));
 	if (!ctx)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*ctx = (struct context){ .refs = 1, .dev = dev, .primary = primary, .flags = flags, .api_version = API_VERSION };

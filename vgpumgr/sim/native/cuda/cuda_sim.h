@@ -73,6 +73,8 @@ struct device {
 	/* primary.c */
 	struct context *primary;
 	unsigned primary_refs, primary_flags;
+	/* context.c: what a kernel failed with: the process makes no context there any more */
+	CUresult lost;
 	/* pool.c */
 	struct pool *default_pool, *current_pool;
 };

@@ -100,8 +100,10 @@ CUresult context_of(CUcontext handle, struct context **out)
 
 void context_poison(struct context *ctx, CUresult error)
 {
-	if (ctx->error == CUDA_SUCCESS)
-		__atomic_store_n(&ctx->error, error, __ATOMIC_RELAXED);
+	if (ctx->error != CUDA_SUCCESS)
+		return;
+	__atomic_store_n(&ctx->error, error, __ATOMIC_RELAXED);
+	__atomic_store_n(&ctx->dev->lost, error, __ATOMIC_RELAXED);
 }
 
 void context_print(struct context *ctx, const char *text, size_t length)

@@ -262,8 +262,10 @@ CUresult cuGraphDestroy(CUgraph handle)
 	DRIVER_CHECK();
 	DRV_LOCKED();
 	r = graph_get(handle, &g);
-	if (r == CUDA_SUCCESS && (g->parent || g->capture))
+	if (r == CUDA_SUCCESS && g->parent)
 		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS && g->capture)
+		r = CUDA_ERROR_ILLEGAL_STATE;
 	if (r == CUDA_SUCCESS)
 		graph_free(g);
 	return r;

@@ -60,7 +60,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 	return r;
 }
 
-/* Destroys the context and its sticky error, however many retain it; the next retain makes a new one. */
+/* Destroys the context, however many retain it; the next retain makes a new one, unless a kernel has failed (context_create). */
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
 	struct context *ctx;

@@ -296,6 +296,8 @@ CUresult cuMemMap(CUdeviceptr addr, size_t bytes, size_t offset, CUmemGenericAll
 	if (!a.physical || bytes > a.physical->bytes || !s || addr - s->addr > s->asked ||
 	    bytes > s->asked - (addr - s->addr) || has_mapping(addr, bytes))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (bytes < a.physical->bytes) /* a part of it: refused by 580.159 on an H200 */
+		return CUDA_ERROR_NOT_SUPPORTED;
 	a.dev = a.physical->dev;
 	r = vm_map(&a, a.physical->memory);
 	if (r == CUDA_SUCCESS)
@@ -306,6 +308,15 @@ CUresult cuMemMap(CUdeviceptr addr, size_t bytes, size_t offset, CUmemGenericAll
 static bool find_mapping(uint64_t addr, struct allocation *a)
 {
 	return vm_find(addr, a) && a->kind == ALLOCATION_MAPPED;
+}
+
+/* Whether no mapping is cut by the range's ends. */
+static bool is_uncut(uint64_t addr, uint64_t bytes)
+{
+	struct allocation a;
+
+	return !(find_mapping(addr, &a) && a.addr != addr) &&
+	       !(find_mapping(addr + bytes - 1, &a) && a.addr + a.size != addr + bytes);
 }
 
 /* Whether the range consists of whole mappings, without gaps. */
@@ -322,16 +333,25 @@ static bool is_mapped(uint64_t addr, uint64_t bytes)
 	return true;
 }
 
-/* What runs may still use it: as on a GPU, that is for the program to wait for. */
+/*
+ * What runs may still use it: as on a GPU, that is for the program to wait for. Reserved addresses where nothing is mapped
+ * may be among them (so it is on an H200, bench/results/2026-11-27-h200/questions.txt).
+ */
 CUresult cuMemUnmap(CUdeviceptr addr, size_t bytes)
 {
+	uint64_t room, base;
 	struct allocation a;
 
 	DRIVER_CHECK();
+	base = vm_arena(&room);
 	DRV_LOCKED();
-	if (!is_mapped(addr, bytes))
+	if (!bytes || !space_find(addr) || bytes > room - (addr - base) || !is_uncut(addr, bytes))
 		return CUDA_ERROR_INVALID_VALUE;
-	for (uint64_t end = addr + bytes; addr < end && find_mapping(addr, &a); addr += a.size) {
+	for (uint64_t end = addr + bytes; addr < end; addr += a.size) {
+		if (!find_mapping(addr, &a)) {
+			a.size = GRANULE;
+			continue;
+		}
 		vm_unmap(addr);
 		if (!--a.physical->mappings && !a.physical->handles)
 			physical_end(a.physical);

@@ -211,30 +211,37 @@ bool shim_range_any(enum shim_range_kind kind, uint64_t start, uint64_t bytes)
 	return any;
 }
 
-/* The end of the last that has any of these; 0: none does. */
-static uint64_t last_end(struct ranges *r, uint64_t start, uint64_t bytes)
+/* The last that has any of these addresses. */
+static bool find_last(struct ranges *r, uint64_t start, uint64_t bytes, struct shim_range *found)
 {
-	uint64_t end = 0;
+	bool is;
 	size_t at;
 
 	pthread_mutex_lock(&r->lock);
 	at = below(r, start + bytes - 1);
-	if (at && r->at[at - 1].start + r->at[at - 1].bytes > start)
-		end = r->at[at - 1].start + r->at[at - 1].bytes;
+	is = at && r->at[at - 1].start + r->at[at - 1].bytes > start;
+	if (is)
+		*found = r->at[at - 1];
 	pthread_mutex_unlock(&r->lock);
-	return end;
+	return is;
+}
+
+bool shim_range_last(enum shim_range_kind kind, unsigned channel, uint64_t start, uint64_t bytes, struct shim_range *found)
+{
+	return find_last(of_channel(kind, channel), start, bytes, found);
 }
 
 uint64_t shim_range_elsewhere(uint64_t context, uint64_t start, uint64_t bytes)
 {
 	static const enum shim_range_kind kinds[] = { SHIM_RANGE_DEVICE, SHIM_RANGE_RESERVED };
 	unsigned own = shim_channel_by(context);
-	uint64_t end = 0, found;
+	struct shim_range found;
+	uint64_t end = 0;
 
 	for (unsigned c = 0; c < shim_channels(); c++) {
 		for (unsigned k = 0; k < 2 && c != own; k++) {
-			found = last_end(of_channel(kinds[k], c), start, bytes);
-			end = found > end ? found : end;
+			if (find_last(of_channel(kinds[k], c), start, bytes, &found) && found.start + found.bytes > end)
+				end = found.start + found.bytes;
 		}
 	}
 	return end;

@@ -107,6 +107,8 @@ struct shim_managed_watcher {
 void shim_range_watch(const struct shim_managed_watcher *watcher);
 /* Whether there is any in those addresses. */
 bool shim_range_any(enum shim_range_kind kind, uint64_t start, uint64_t bytes);
+/* The last of a channel's that has any of these. */
+bool shim_range_last(enum shim_range_kind kind, unsigned channel, uint64_t start, uint64_t bytes, struct shim_range *found);
 /* Whether another channel than the context's has any memory or reserved addresses there: 0, or the end of the last. */
 uint64_t shim_range_elsewhere(uint64_t context, uint64_t start, uint64_t bytes);
 /* A mapping that starts there; false: none does. */

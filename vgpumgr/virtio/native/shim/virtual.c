@@ -326,20 +326,35 @@ static CUresult unmap(const struct shim_range *range)
 	return r == CUDA_SUCCESS ? end : r;
 }
 
-SHIM_API CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
+/* Whether no mapping is cut by the range's ends. */
+static bool is_uncut(unsigned channel, uint64_t address, uint64_t bytes)
 {
 	struct shim_range range;
+
+	return !(shim_range_last(SHIM_RANGE_DEVICE, channel, address, 1, &range) && range.start != address) &&
+	       !(shim_range_last(SHIM_RANGE_DEVICE, channel, address + bytes - 1, 1, &range) &&
+		 range.start + range.bytes != address + bytes);
+}
+
+/* Addresses where nothing is mapped may be among them, as with the driver. */
+SHIM_API CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+	struct shim_range space, range;
 	CUresult r = shim_ready();
 
 	if (r != CUDA_SUCCESS)
 		return r;
 	LOCKED();
-	if (!is_mapped(ptr, size))
+	if (!size || size > UINT64_MAX - ptr || !shim_range_find(SHIM_RANGE_RESERVED, ptr, &space) ||
+	    !is_uncut(space.channel, ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
-	for (uint64_t end = ptr + size; r == CUDA_SUCCESS && ptr < end; ptr += range.bytes) {
-		if (!shim_range_remove(SHIM_RANGE_DEVICE, ptr, &range))
-			return CUDA_ERROR_UNKNOWN;
-		r = unmap(&range);
+	while (r == CUDA_SUCCESS && shim_range_last(SHIM_RANGE_DEVICE, space.channel, ptr, size, &range)) {
+		if (!range.physical) /* allocated, behind the reserved addresses */
+			size = range.start - ptr;
+		else if (shim_range_remove(SHIM_RANGE_DEVICE, range.start, &range))
+			r = unmap(&range);
+		else
+			r = CUDA_ERROR_UNKNOWN;
 	}
 	return r;
 }
