@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.support.boards import GIB, make_gpu, make_instance
+from tests.support.boards import GIB, make_gpu, make_uuid
 from tests.support.service import Bench, make_bench
 from vgpumgr.app.operations.capacity import why
 from vgpumgr.app.operations.layouts import LayoutService
@@ -21,24 +18,16 @@ from vgpumgr.app.operations.recovery import Policy, Recovery
 from vgpumgr.app.operations.restore import Restorer
 from vgpumgr.app.operations.runs import start_run
 from vgpumgr.app.operations.shares import set_share
-from vgpumgr.backends.mig_shares import choose_instance_shares
-from vgpumgr.errors import Exit, NoRoomError, VgpumgrError
-from vgpumgr.mig.placement import count_fits
+from vgpumgr.errors import Exit, GpuDrainedError, NoRoomError, VgpumgrError
 from vgpumgr.model.attachment import (
     AttachmentRecord,
-    AttachmentState,
-    MigInstanceRef,
-    MigPart,
-    SharePart,
 )
-from vgpumgr.model.choices import Backend, ComputePolicy
-from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.mig import MigProfileName
+from vgpumgr.model.gpu import Drain
+from vgpumgr.model.identity import MigUuid
+from vgpumgr.model.mig import MigProfileName, Placement
 from vgpumgr.model.pci import Function
 from vgpumgr.model.request import AttachRequest, ShareRequest, parse_profile_request
-from vgpumgr.model.shares import Share, name_share
-from vgpumgr.planning.shares import SharePlacement, measure_instance_shares
-from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.model.shares import Share
 from vgpumgr.state.domain_metadata import rebuild_records
 
 MIB = 1 << 20
@@ -354,90 +343,48 @@ def test_a_lost_state_file_comes_back_from_the_metadata(bench: Bench) -> None:
     assert {r.id: r for r in bench.store.list_attachments()} == before
 
 
-# --- properties of placement
+# --- GPUs and instances that wait
 
 
-def carry_out(gpus: list[Gpu], seat: SharePlacement, id_: str) -> AttachmentRecord:
-    """The share as an attach makes it: ``gpus`` get its instance."""
-    assert seat.instance is not None
-    place = seat.instance.seat
-    choice = place.choice
-    index = next(i for i, gpu in enumerate(gpus) if gpu.uuid == choice.gpu.uuid)
-    if place.creates and seat.is_first:
-        number = 1 + max((i.id for i in gpus[index].instances), default=0)
-        made = make_instance(index, number, choice.profile, choice.placement.start)
-        there = sorted([*gpus[index].instances, made], key=lambda i: i.placement)
-        gpus[index] = replace(gpus[index], instances=tuple(there))
-    instance = next(i for i in gpus[index].instances if i.placement == choice.placement)
-    (compute,) = instance.compute_instances
-    assert compute.uuid is not None
-    ref = MigInstanceRef(instance.id, compute.id, choice.placement, compute.uuid)
-    part = MigPart(choice.profile.id, choice.placement, ref=ref, taken=seat.instance.taken)
-    return AttachmentRecord(
-        id_, f"vm-{id_}", f"uuid-{id_}", gpus[index].uuid, name_share(seat.share, str(NAME)),
-        seat.share.memory, Backend.FORWARD, 0.0, state=AttachmentState.ATTACHED, mig_part=part,
-        share_part=SharePart(seat.share, seat.policy),
-    )  # fmt: skip
+def test_a_drained_gpu_gives_no_share_of_its_instances(bench: Bench) -> None:
+    attach(bench, gpu="1")
+    record = get_record(bench)
+    gpu = bench.nvml.gpus[record.gpu]  # type: ignore[index]
+    drain = Drain(gpu.pci, gpu.uuid, "test", 0.0)
+    bench.store.save_drain(drain)
+    error = refuse(bench, PROFILE, gpu=str(record.cuda_device))
+    assert error.id == GpuDrainedError.id
+    error = refuse(bench, PROFILE, gpu="1")
+    assert error.id == GpuDrainedError.id
+    attach(bench, vm="vm02")
+    assert get_record(bench, "vm02").gpu != record.gpu
+    bench.store.forget_drain(drain)
+    bench.service.detach("vm02")
+    attach(bench, vm="vm02", gpu="1")
+    assert get_record(bench, "vm02").cuda_device == record.cuda_device
 
 
-SHARES = st.builds(
-    Share,
-    st.integers(128, 10 * 1024).map(lambda mib: mib * MIB),
-    st.integers(5, 100) | st.integers(50_000, 1_000_000).map(lambda n: n / 10_000),
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.integers(1, 2),
-    st.lists(
-        st.tuples(SHARES, st.integers(1, 4), st.sampled_from(ComputePolicy), st.booleans()),
-        max_size=12,
-    ),
-)
-def test_no_history_gives_away_more_than_instances_have(
-    boards: int, asked: list[tuple[Share, int, ComputePolicy, bool]]
-) -> None:
-    """Whatever is asked in whatever order: never more than an instance has, one policy in each, what is refused does
-    not fit anywhere, and without --spread no instance is made while those that are there hold all.
-    """
-    gpus = [make_gpu(index=index, layout=[]) for index in range(boards)]
-    profile = next(p for p in gpus[0].profiles if p.name == NAME)
-    records: list[AttachmentRecord] = []
-
-    def count(free: Share, share: Share, policy: ComputePolicy) -> int:
-        by_time = Fraction(str(free.compute)) // Fraction(str(share.compute))
-        held = free.memory // share.memory
-        return int(held if policy is ComputePolicy.BEST_EFFORT else min(held, by_time))
-
-    for number, (share, wanted, policy, spread) in enumerate(asked):
-        uses = [measure_instance_shares(g, i, records) for g in gpus for i in g.instances]
-        begun = sum(count(u.free, share, policy) for u in uses if u.policy is policy)
-        new = sum(count_fits(gpu, profile) for gpu in gpus)
-        most = begun + new * min(64, count(Share(profile.memory_bytes, 100), share, policy))
-        request = AttachRequest(
-            "vm01", f"{share}@{NAME}", count=wanted, spread=spread, compute_policy=str(policy)
+def test_an_instance_whose_shares_wait_for_a_restore_has_none_before(bench: Bench) -> None:
+    for taken in (True, False):
+        words: dict[str, Any] = {"gpu": find_idle(bench)} if taken else {"gpu": "1"}
+        attach(bench, "share:4GiB,30%" if taken else PROFILE, **words)
+        record = get_record(bench)
+        gpu = bench.nvml.gpus[record.gpu]  # type: ignore[index]
+        (instance,) = gpu.instances
+        (compute,) = instance.compute_instances
+        made = replace(
+            compute,
+            uuid=MigUuid(make_uuid("MIG", 7, int(taken))),
+            placement=Placement(0, instance.slices),
         )
-        snapshot = Snapshot(gpus=tuple(gpus), records=tuple(records))
-        try:
-            seats = choose_instance_shares(
-                request, ShareRequest(share, instance=NAME), (), snapshot, "no"
-            )
-        except NoRoomError:
-            assert most < wanted
-            continue
-        assert most >= wanted == len(seats)
-        makes = sum(s.is_first for s in seats)
-        if not spread:
-            each = count(Share(profile.memory_bytes, 100), share, policy)
-            assert makes == -(-max(0, wanted - begun) // each)
-        records += [carry_out(gpus, seat, f"{number}-{i}") for i, seat in enumerate(seats)]
-        for gpu in gpus:
-            for instance in gpu.instances:
-                use = measure_instance_shares(gpu, instance, records)
-                parts = [r.share_part for r in use.records if r.share_part]
-                assert parts
-                assert len({part.policy for part in parts}) == 1
-                assert sum(part.share.memory for part in parts) <= instance.memory_bytes
-                if parts[0].policy is not ComputePolicy.BEST_EFFORT:
-                    assert sum(Fraction(str(part.share.compute)) for part in parts) <= 100
+        bench.nvml.gpus[gpu.uuid] = replace(
+            gpu, instances=(replace(instance, compute_instances=(made,)),)
+        )
+        error = refuse(bench, "share:4GiB,30%", gpu=str(made.uuid))
+        assert error.why == "its shares are not restored yet"
+        assert error.hint == "vgpumgr restore"
+        assert 'vm "vm01"' in " ".join(error.held_by)
+        assert Restorer(bench.service.parts).restore().problems == []
+        attach(bench, "share:4GiB,30%", "vm02", gpu=str(made.uuid))
+        bench.service.detach("vm02")
+        bench.service.detach("vm01")

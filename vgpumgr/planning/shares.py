@@ -169,13 +169,10 @@ class SharePlacement:
 
 @dataclass(frozen=True, slots=True)
 class InstancePlace:
-    """The instance of MIG that shares are of: its place, and whether detach leaves it there. ``shared``: it has
-    shares already.
-    """
+    """The instance of MIG that shares are of: its place, and whether detach leaves it there."""
 
     seat: SlicePlacement
     taken: bool
-    shared: bool = False
 
     def __str__(self) -> str:
         choice, takes = self.seat.choice, self.seat.takes
@@ -362,13 +359,17 @@ def _rank(one: Candidate, share: Share, near: NumaPolicy, spread: bool) -> tuple
 
 def _explain(one: Candidate, share: Share, near: NumaPolicy) -> str:
     left = describe_free(one.use.free - one.reserve(share))
-    beside = "it has no shares yet"
+    beside, free = "it has no shares yet", "none"
+    if one.instance is not None:
+        # turning MIG mode on is the last resort, also for a GPU that is near
+        free = "none in MIG mode"
+    where = near.describe(one.gpu.numa_node, free)
     if one.use.free != one.use.total:
         whole = "whole GPUs stay whole" if one.instance is None else "whole instances stay whole"
         beside = f"it has shares already, and {whole}"
     elif one.instance is not None and one.instance.seat.creates:
-        beside = f"made for it, {one.instance.seat.choice.why}"
-    return f"{one.name}: {beside}; {left} stays free{near.describe(one.gpu.numa_node)}"
+        beside, where = f"made for it, {one.instance.seat.choice.why}", ""
+    return f"{one.name}: {beside}; {left} stays free{where}"
 
 
 def refuse_shares(
