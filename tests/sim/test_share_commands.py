@@ -258,6 +258,6 @@ def test_an_arbiter_that_was_killed_is_named_and_recover_starts_another(host: Ho
     status = json.loads(host.call("status", "-o", "json", code=None).stdout)
     (drift,) = [d for d in status["drift"] if d["kind"] == "arbiter-gone"]
     assert "30% of the time is not kept" in drift["text"]
-    assert "started the arbiter of its GPU again" in host.call("recover").stdout
+    assert "started the arbiter of its share again" in host.call("recover").stdout
     assert one.read()["share"]["kept"] is True
     one.end()

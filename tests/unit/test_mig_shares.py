@@ -18,7 +18,7 @@ from vgpumgr.app.operations.recovery import Policy, Recovery
 from vgpumgr.app.operations.restore import Restorer
 from vgpumgr.app.operations.runs import start_run
 from vgpumgr.app.operations.shares import set_share
-from vgpumgr.errors import Exit, GpuDrainedError, NoRoomError, VgpumgrError
+from vgpumgr.errors import Exit, GpuDrainedError, LayoutBusyError, NoRoomError, VgpumgrError
 from vgpumgr.model.attachment import (
     AttachmentRecord,
 )
@@ -231,14 +231,34 @@ def test_an_instance_with_shares_goes_to_nobody_as_a_whole(bench: Bench) -> None
         layouts.set_mode(gpu="0", enabled=False)
     assert "vm01" in say(caught.value)
     text = "version: v1\nmig-configs:\n  x:\n  - devices: [0]\n    mig-enabled: true\n    mig-devices: {1g.10gb: 7}\n"
-    with pytest.raises(VgpumgrError) as caught:
-        layouts.apply(text=text, source="x", allow=["vm01"])
-    assert "an instance with shares is changed by no layout" in say(caught.value)
-    assert "vm01" in say(caught.value)
+    for allow in ([], ["vm01"], ["0/1"], [uuid]):
+        with pytest.raises(LayoutBusyError) as caught:
+            layouts.apply(text=text, source="x", allow=allow)
+        assert "an instance with shares is changed by no layout" in say(caught.value)
+        assert "vm01" in say(caught.value)
+        assert "--allow-disruptive" not in (caught.value.hint or "")
     assert bench.snapshot() == before
     # a whole attach finds another place
     attach(bench, "2g.20gb", "vm02", gpu="0")
     assert get_record(bench, "vm02").cuda_device != uuid
+
+
+def test_a_layout_takes_from_whole_slices_before_it_is_refused_for_shares(bench: Bench) -> None:
+    attach(bench, "share:8GiB,30%@4g.40gb", gpu="1")
+    attach(bench, "3g.40gb", "vm02", gpu="1")
+    layouts, shared = LayoutService(bench.service.parts), get_record(bench).cuda_device
+    text = (
+        "version: v1\nmig-configs:\n  x:\n  - devices: [1]\n    mig-enabled: true\n"
+        "    mig-devices: {4g.40gb: 1, 1g.10gb: 3}\n"
+    )
+    with pytest.raises(LayoutBusyError) as caught:
+        layouts.plan(text=text, source="x")
+    own = get_record(bench, "vm02").gpu_instance_id
+    assert f"--allow-disruptive 1/{own}" in (caught.value.hint or "")
+    assert "vm01" not in say(caught.value)
+    plan = layouts.plan(text=text, source="x", allow=[f"1/{own}", str(shared)])
+    gone = [step for step in plan.steps if step.kind == "mig.gi.destroy"]
+    assert [step.profile for step in gone] == ["3g.40gb"]
 
 
 def test_an_instance_in_use_as_a_whole_has_no_shares(bench: Bench) -> None:
