@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.boards import GIB, make_gpu, make_uuid
 from tests.support.service import Bench, make_bench
-from vgpumgr.app.operations.capacity import why
+from vgpumgr.app.operations.capacity import defrag, why
 from vgpumgr.app.operations.layouts import LayoutService
 from vgpumgr.app.operations.recovery import Policy, Recovery
 from vgpumgr.app.operations.restore import Restorer
@@ -22,6 +22,7 @@ from vgpumgr.errors import Exit, GpuDrainedError, LayoutBusyError, NoRoomError, 
 from vgpumgr.model.attachment import (
     AttachmentRecord,
 )
+from vgpumgr.model.choices import ComputePolicy
 from vgpumgr.model.gpu import Drain
 from vgpumgr.model.identity import MigUuid
 from vgpumgr.model.mig import MigProfileName, Placement
@@ -177,6 +178,57 @@ def test_a_run_has_a_share_of_an_instance(bench: Bench) -> None:
     assert "2g.20gb" in say(refuse(bench, "share:1GiB,1%", gpu=find_idle(bench)))
 
 
+def test_several_to_spread_have_an_instance_each_and_the_rest_the_emptiest(bench: Bench) -> None:
+    attach(bench, "4g.40gb", "vm02", gpu="1")
+    attach(bench, "2g.20gb", "vm02", gpu="1", add=True)
+    attach(bench, "share:2GiB,20%@1g.10gb", gpu="1", count=3, spread=True)
+    assert len({r.cuda_device for r in bench.store.list_attachments() if r.share_part}) == 1
+    bench.service.detach("vm01", every=True)
+    bench.service.detach("vm02", attachment="2g.20gb")
+    attach(bench, "share:2GiB,20%@1g.10gb", gpu="1", count=5, spread=True)
+    found = Counter(r.cuda_device for r in bench.store.list_attachments() if r.share_part)
+    assert sorted(found.values()) == [1, 2, 2]
+
+
+def test_the_policy_of_an_instance_is_what_its_shares_are_kept_to(bench: Bench) -> None:
+    attach(bench, "share:4GiB,60%@1g.10gb", gpu="1", compute_policy="fixed")
+    fixed = get_record(bench)
+    assert bench.channels.specs[fixed.id].compute_policy is ComputePolicy.FIXED
+    # the other policy, and what does not fit, is of another instance
+    attach(bench, "share:4GiB,30%@1g.10gb", "vm02", gpu="1")
+    assert get_record(bench, "vm02").cuda_device != fixed.cuda_device
+    bench.service.detach("vm02")
+    attach(bench, "share:4GiB,60%@1g.10gb", "vm02", gpu="1", compute_policy="fixed")
+    assert get_record(bench, "vm02").cuda_device != fixed.cuda_device
+    bench.service.detach("vm02")
+    attach(bench, "share:4GiB,40%@1g.10gb", "vm02", gpu="1", compute_policy="fixed")
+    assert get_record(bench, "vm02").cuda_device == fixed.cuda_device
+
+
+def test_best_effort_shares_of_an_instance_reserve_memory_and_no_time(bench: Bench) -> None:
+    words: dict[str, Any] = {"gpu": find_idle(bench), "compute_policy": "best-effort"}
+    attach(bench, "share:8GiB", **words)
+    attach(bench, "share:8GiB,80%", "vm02", **words)
+    assert get_record(bench).profile == "share:8GiB,100%@2g.20gb"
+    error = refuse(bench, "share:8GiB", "vm02", add=True, **words)
+    assert "more fits beside its shares" in say(error)
+    assert len(error.held_by) == 2
+
+
+def test_a_vm_has_a_share_of_an_instance_beside_another_slice(bench: Bench) -> None:
+    before = bench.snapshot()
+    attach(bench, gpu="1")
+    attach(bench, "1g.10gb", gpu="1", add=True)
+    attach(bench, PROFILE, gpu="1", add=True)
+    share, slice_, second = sorted(bench.store.list_attachments(), key=lambda r: r.number)
+    assert share.cuda_device == second.cuda_device != slice_.cuda_device
+    assert slice_.share_part is None
+    assert [r.mig_mode_enabled for r in (share, slice_, second)] == [True, False, False]
+    assert len(bench.nvml.gpus[share.gpu].instances) == 2  # type: ignore[index]
+    bench.service.detach("vm01", every=True)
+    assert bench.snapshot() == before
+
+
 # --- refusals
 
 
@@ -297,6 +349,21 @@ def test_why_says_what_fits_in_instances(bench: Bench) -> None:
     assert "made for it" in document.gpus[0].sentence
 
 
+def test_shares_of_instances_are_in_the_way_of_defrag(bench: Bench) -> None:
+    parts, uuid = bench.service.parts, find_idle(bench)
+    attach(bench, "2g.20gb", gpu=uuid)
+    # the VM is shut off: its slice can move
+    (option,) = defrag(parts, "4g.40gb", "0").options
+    assert [move.profile for move in option.moves] == ["2g.20gb"]
+    bench.service.detach("vm01")
+    attach(bench, "share:8GiB,60%", gpu=uuid)
+    with pytest.raises(NoRoomError) as caught:
+        defrag(parts, "4g.40gb", "0")
+    assert "vm01" in say(caught.value)
+    (option,) = defrag(parts, "3g.40gb", "0").options
+    assert option.moves == []
+
+
 # --- after a boot, changes, drift
 
 
@@ -351,6 +418,27 @@ def test_set_changes_a_share_within_its_instance(bench: Bench) -> None:
         set_share(parts, vm="vm01", memory_bytes=8 * GIB)
     assert f"{record.cuda_device} has" in say(caught.value)
     assert 'vm "vm02"' in " ".join(caught.value.held_by)
+
+
+def test_memory_in_use_waits_for_the_end_of_programs_on_an_instance(bench: Bench) -> None:
+    uuid = find_idle(bench)
+    attach(bench, "share:8GiB,30%", gpu=uuid)
+    record, parts = get_record(bench), bench.service.parts
+    bench.channels.used[record.id] = 5 * GIB
+    set_share(parts, vm="vm01", memory_bytes=4 * GIB, at_exit=True)
+    waiting = get_record(bench)
+    assert waiting.profile == "share:8GiB,30%@2g.20gb"
+    assert waiting.share_part is not None
+    assert waiting.share_part.memory_at_exit == 4 * GIB
+    # what waits is in no other share before
+    assert "more fits" in say(refuse(bench, "share:12GiB,10%", gpu=uuid))
+    bench.channels.used[record.id] = 3 * GIB
+    Recovery(parts).recover(Policy())
+    shrunk = get_record(bench)
+    assert (shrunk.profile, shrunk.memory_bytes) == ("share:4GiB,30%@2g.20gb", 4 * GIB)
+    assert bench.channels.shares[record.id] == (4 * GIB, 30)
+    assert rebuild_records(bench.hypervisor.read_vm("vm01")) == (shrunk,)
+    attach(bench, "share:12GiB,10%", "vm02", gpu=uuid)
 
 
 def test_a_lost_state_file_comes_back_from_the_metadata(bench: Bench) -> None:
