@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from fractions import Fraction
 
 from tests.recovery.world import World, read_layouts
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.model.identity import GpuUuid
+from vgpumgr.model.mig import Placement
+from vgpumgr.planning.shares import measure_shares
 
 #: the instance that a stranger made before anything else
 STRANGER = 1
@@ -16,6 +21,7 @@ def list_violations(world: World) -> list[str]:
     records = world.store.list_attachments()
     found = [text for record in records for text in _check_record(world, record)]
     found += _list_leaks(world, records)
+    found += _list_wrong_sums(world, records)
     if world.parts.open_journal().unfinished():
         found.append("the journal has unfinished operations")
     return found
@@ -35,6 +41,9 @@ def _check_record(world: World, record: AttachmentRecord) -> Iterator[str]:
         yield f"{record.vm_name} lacks its note"
     if record.id not in world.channels.running:
         yield f"{record.id} has no keeper"
+    spec = world.channels.specs.get(record.id)
+    if spec is not None and spec.cuda_device != str(record.cuda_device):
+        yield f"{record.id} is on {spec.cuda_device}, and {record.cuda_device} is recorded"
     if record.share_part is not None:
         yield from _list_wrong_share(world, record)
     if record.is_gpu_share:
@@ -64,6 +73,38 @@ def _list_wrong_share(world: World, record: AttachmentRecord) -> Iterator[str]:
         or record.memory_bytes != part.share.memory
     ):
         yield f"{record.id} is recorded as {record.profile} and as {part.share}"
+
+
+def _list_wrong_sums(world: World, records: tuple[AttachmentRecord, ...]) -> Iterator[str]:
+    """What shares of one GPU or one instance have together, and who turns MIG mode off again."""
+    by_place: dict[tuple[GpuUuid, Placement | None], list[AttachmentRecord]] = {}
+    for record in records:
+        if record.share_part is not None and record.gpu is not None:
+            by_place.setdefault((record.gpu, record.placement), []).append(record)
+    for (uuid, place), mine in by_place.items():
+        parts = [record.share_part for record in mine if record.share_part is not None]
+        where = uuid if place is None else f"the instance at {place} of {uuid}"
+        total = _find_total(world, uuid, place)
+        if sum(part.share.memory for part in parts) > total:
+            yield f"shares of {where} have more memory together than its {total}"
+        reserved = [Fraction(str(p.share.compute)) for p in parts if p.policy.reserves_time]
+        if sum(reserved) > 100:
+            yield f"shares of {where} have {float(sum(reserved))}% of its time together"
+        if len({part.policy for part in parts}) > 1:
+            yield f"shares of {where} have several policies"
+        if place is not None and len({record.is_taken for record in mine}) > 1:
+            yield f"shares of {where} disagree on whether the last one leaves it there"
+    for uuid, count in Counter(r.gpu for r in records if r.mig_mode_enabled).items():
+        if count > 1:
+            yield f"{count} attachments are to turn MIG mode of {uuid} off"
+
+
+def _find_total(world: World, uuid: GpuUuid, place: Placement | None) -> int:
+    """The memory that a GPU, or its instance at a place, has for shares; 0 for one that is gone."""
+    gpu = world.nvml.gpus[uuid]
+    if place is None:
+        return measure_shares(gpu, ()).total.memory
+    return sum(i.memory_bytes for i in gpu.instances if i.placement == place)
 
 
 def _list_inside(world: World, record: AttachmentRecord) -> set[str]:

@@ -215,3 +215,43 @@ def test_a_killed_command_leaves_the_other_share_alone(host: Host, named: str) -
     holders = read_instance(host, named)["shares"]["holders"]
     assert [holder["name"] for holder in holders] == ["one"]
     one.end()
+
+
+def test_the_killed_arbiter_of_an_instance_is_named_and_started_again_for_all(
+    host: Host, named: str
+) -> None:
+    one = Tenant(host, "one", "--profile", "share:2GiB,50%", "--gpu", named)
+    two = Tenant(host, "two", "--profile", "share:2GiB,30%", "--gpu", named)
+    assert [t.read()["share"]["kept"] for t in (one, two)] == [True, True]
+    one.kill_arbiter()
+    for tenant in (one, two):
+        wait_for(lambda t=tenant: t.read()["share"]["kept"] is False, "the keeper notices")  # type: ignore[misc]
+        assert tenant.say(f"alloc {1 * GIB}") == [0]
+    status = json.loads(host.call("status", "-o", "json", code=None).stdout)
+    found = [d["text"] for d in status["drift"] if d["kind"] == "arbiter-gone"]
+    assert sorted(found) == [
+        f"the arbiter of its share does not run: its {part} of the time is not kept"
+        for part in ("30%", "50%")
+    ]
+    host.call("recover")
+    for tenant in (one, two):
+        wait_for(lambda t=tenant: t.read()["share"]["kept"], "the keeper has joined another")  # type: ignore[misc]
+        tenant.end()
+
+
+def test_of_two_commands_at_once_one_gets_the_last_part_of_an_instance(
+    host: Host, named: str
+) -> None:
+    one = Tenant(host, "one", "--profile", "share:2GiB,50%", "--gpu", named)
+    words = ("--profile", "share:2GiB,40%", "--gpu", named, "--", "sleep", "20")
+    both = [host.start("run", "--name", name, *words) for name in ("two", "three")]
+    wait_for(lambda: any(process.poll() is not None for process in both), "one is refused")
+    wait_for(
+        lambda: len(read_instance(host, named)["shares"]["holders"]) == 2, "the other one starts"
+    )
+    assert sorted([process.poll() for process in both], key=str) == [6, None]
+    assert read_instance(host, named)["shares"]["compute_free"] == 10
+    (refused,) = [process for process in both if process.poll() == 6]
+    assert refused.stderr is not None
+    assert "10% more fits beside its shares" in refused.stderr.read()
+    one.end()

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.run_host import (
-    MACHINE,
     Host,
     wait_for,
 )
@@ -245,19 +241,12 @@ def test_the_channel_of_a_share_is_in_the_metrics(host: Host) -> None:
 def test_an_arbiter_that_was_killed_is_named_and_recover_starts_another(host: Host) -> None:
     one = Tenant(host, "one", "--profile", "share:8GiB,30%", "--gpu", "4")
     assert one.read()["share"]["kept"] is True
-    name = one.read()["device"].removeprefix("GPU-").replace("-", "")
-    socket = host.root / MACHINE / f"host/run/arbiter/{name}.sock"
-    (pid,) = [
-        int(path.parent.name)
-        for path in Path("/proc").glob("[0-9]*/cmdline")
-        if str(socket).encode() in (words := path.read_bytes()) and b"vgpumgr-arbiter" in words
-    ]
-    os.kill(pid, signal.SIGKILL)
+    one.kill_arbiter()
     wait_for(lambda: one.read()["share"]["kept"] is False, "the keeper notices")
     assert one.say(f"alloc {1 * GIB}") == [0]  # programs go on
     status = json.loads(host.call("status", "-o", "json", code=None).stdout)
     (drift,) = [d for d in status["drift"] if d["kind"] == "arbiter-gone"]
     assert "30% of the time is not kept" in drift["text"]
-    assert "started the arbiter of its GPU again" in host.call("recover").stdout
+    assert "started the arbiter of its share again" in host.call("recover").stdout
     assert one.read()["share"]["kept"] is True
     one.end()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from pathlib import Path
 from typing import Any
 
-from tests.support.run_host import PATIENCE_S, Host, read_line
+from tests.support.run_host import MACHINE, PATIENCE_S, Host, read_line
 
 #: obeys a line each: "alloc BYTES", "free", "info", "nvml", "end"; answers CUDA's code, or what is free and there
 PROGRAM = """
@@ -65,6 +68,17 @@ class Tenant:
         assert self.process.stdin is not None
         self.process.stdin.close()
         assert self.process.wait(PATIENCE_S) == 0
+
+    def kill_arbiter(self) -> None:
+        """Ends the arbiter of what it has a share of, as no other program would."""
+        device = str(self.read()["device"]).partition("-")[2].replace("-", "")
+        socket = self.host.root / MACHINE / f"host/run/arbiter/{device}.sock"
+        (pid,) = [
+            int(path.parent.name)
+            for path in Path("/proc").glob("[0-9]*/cmdline")
+            if str(socket).encode() in (words := path.read_bytes()) and b"vgpumgr-arbiter" in words
+        ]
+        os.kill(pid, signal.SIGKILL)
 
     def read(self) -> dict[str, Any]:
         channel: dict[str, Any] = self.host.read("virtio", "show", self.name)["channel"]

@@ -152,10 +152,16 @@ def test_the_vms_numa_node_comes_before_room_and_after_mig_mode() -> None:
     full = replace(make_gpu(A100, 0, [("7g.80gb", 0)]), numa_node=1)
     (seat,) = choose_placements([full, far], name, 1, constraints=Constraints(nodes=frozenset({1})))
     assert seat.choice.gpu.index == 1
-    assert "no GPU on the VM's (1) has room" in seat.choice.why
+    assert "no GPU in MIG mode on the VM's (1) has room" in seat.choice.why
     off = replace(make_gpu(A100, 0, None), numa_node=1)
     (seat,) = choose_placements([off, far], name, 1, constraints=Constraints(nodes=frozenset({1})))
     assert seat.choice.gpu.index == 1
+    assert "no GPU in MIG mode on the VM's (1) has room" in seat.choice.why
+    off_too = replace(make_gpu(A100, 1, None), numa_node=0)
+    (seat,) = choose_placements(
+        [full, off_too], name, 1, constraints=Constraints(nodes=frozenset({1}))
+    )
+    assert "no GPU on the VM's (1) has room" in seat.choice.why
 
 
 def test_spread_takes_turns_and_pack_does_not() -> None:

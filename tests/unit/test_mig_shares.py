@@ -5,40 +5,30 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.support.boards import GIB, make_gpu, make_instance
+from tests.support.boards import GIB, make_gpu, make_uuid
 from tests.support.service import Bench, make_bench
-from vgpumgr.app.operations.capacity import why
+from vgpumgr.app.operations.capacity import defrag, why
 from vgpumgr.app.operations.layouts import LayoutService
 from vgpumgr.app.operations.recovery import Policy, Recovery
 from vgpumgr.app.operations.restore import Restorer
 from vgpumgr.app.operations.runs import start_run
 from vgpumgr.app.operations.shares import set_share
-from vgpumgr.backends.mig_shares import choose_instance_shares
-from vgpumgr.errors import Exit, NoRoomError, VgpumgrError
-from vgpumgr.mig.placement import count_fits
+from vgpumgr.errors import Exit, GpuDrainedError, LayoutBusyError, NoRoomError, VgpumgrError
 from vgpumgr.model.attachment import (
     AttachmentRecord,
-    AttachmentState,
-    MigInstanceRef,
-    MigPart,
-    SharePart,
 )
-from vgpumgr.model.choices import Backend, ComputePolicy
-from vgpumgr.model.gpu import Gpu
-from vgpumgr.model.mig import MigProfileName
+from vgpumgr.model.choices import ComputePolicy
+from vgpumgr.model.gpu import Drain
+from vgpumgr.model.identity import MigUuid
+from vgpumgr.model.mig import MigProfileName, Placement
 from vgpumgr.model.pci import Function
 from vgpumgr.model.request import AttachRequest, ShareRequest, parse_profile_request
-from vgpumgr.model.shares import Share, name_share
-from vgpumgr.planning.shares import SharePlacement, measure_instance_shares
-from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.model.shares import Share
 from vgpumgr.state.domain_metadata import rebuild_records
 
 MIB = 1 << 20
@@ -188,6 +178,57 @@ def test_a_run_has_a_share_of_an_instance(bench: Bench) -> None:
     assert "2g.20gb" in say(refuse(bench, "share:1GiB,1%", gpu=find_idle(bench)))
 
 
+def test_several_to_spread_have_an_instance_each_and_the_rest_the_emptiest(bench: Bench) -> None:
+    attach(bench, "4g.40gb", "vm02", gpu="1")
+    attach(bench, "2g.20gb", "vm02", gpu="1", add=True)
+    attach(bench, "share:2GiB,20%@1g.10gb", gpu="1", count=3, spread=True)
+    assert len({r.cuda_device for r in bench.store.list_attachments() if r.share_part}) == 1
+    bench.service.detach("vm01", every=True)
+    bench.service.detach("vm02", attachment="2g.20gb")
+    attach(bench, "share:2GiB,20%@1g.10gb", gpu="1", count=5, spread=True)
+    found = Counter(r.cuda_device for r in bench.store.list_attachments() if r.share_part)
+    assert sorted(found.values()) == [1, 2, 2]
+
+
+def test_the_policy_of_an_instance_is_what_its_shares_are_kept_to(bench: Bench) -> None:
+    attach(bench, "share:4GiB,60%@1g.10gb", gpu="1", compute_policy="fixed")
+    fixed = get_record(bench)
+    assert bench.channels.specs[fixed.id].compute_policy is ComputePolicy.FIXED
+    # the other policy, and what does not fit, is of another instance
+    attach(bench, "share:4GiB,30%@1g.10gb", "vm02", gpu="1")
+    assert get_record(bench, "vm02").cuda_device != fixed.cuda_device
+    bench.service.detach("vm02")
+    attach(bench, "share:4GiB,60%@1g.10gb", "vm02", gpu="1", compute_policy="fixed")
+    assert get_record(bench, "vm02").cuda_device != fixed.cuda_device
+    bench.service.detach("vm02")
+    attach(bench, "share:4GiB,40%@1g.10gb", "vm02", gpu="1", compute_policy="fixed")
+    assert get_record(bench, "vm02").cuda_device == fixed.cuda_device
+
+
+def test_best_effort_shares_of_an_instance_reserve_memory_and_no_time(bench: Bench) -> None:
+    words: dict[str, Any] = {"gpu": find_idle(bench), "compute_policy": "best-effort"}
+    attach(bench, "share:8GiB", **words)
+    attach(bench, "share:8GiB,80%", "vm02", **words)
+    assert get_record(bench).profile == "share:8GiB,100%@2g.20gb"
+    error = refuse(bench, "share:8GiB", "vm02", add=True, **words)
+    assert "more fits beside its shares" in say(error)
+    assert len(error.held_by) == 2
+
+
+def test_a_vm_has_a_share_of_an_instance_beside_another_slice(bench: Bench) -> None:
+    before = bench.snapshot()
+    attach(bench, gpu="1")
+    attach(bench, "1g.10gb", gpu="1", add=True)
+    attach(bench, PROFILE, gpu="1", add=True)
+    share, slice_, second = sorted(bench.store.list_attachments(), key=lambda r: r.number)
+    assert share.cuda_device == second.cuda_device != slice_.cuda_device
+    assert slice_.share_part is None
+    assert [r.mig_mode_enabled for r in (share, slice_, second)] == [True, False, False]
+    assert len(bench.nvml.gpus[share.gpu].instances) == 2  # type: ignore[index]
+    bench.service.detach("vm01", every=True)
+    assert bench.snapshot() == before
+
+
 # --- refusals
 
 
@@ -242,14 +283,34 @@ def test_an_instance_with_shares_goes_to_nobody_as_a_whole(bench: Bench) -> None
         layouts.set_mode(gpu="0", enabled=False)
     assert "vm01" in say(caught.value)
     text = "version: v1\nmig-configs:\n  x:\n  - devices: [0]\n    mig-enabled: true\n    mig-devices: {1g.10gb: 7}\n"
-    with pytest.raises(VgpumgrError) as caught:
-        layouts.apply(text=text, source="x", allow=["vm01"])
-    assert "an instance with shares is changed by no layout" in say(caught.value)
-    assert "vm01" in say(caught.value)
+    for allow in ([], ["vm01"], ["0/1"], [uuid]):
+        with pytest.raises(LayoutBusyError) as caught:
+            layouts.apply(text=text, source="x", allow=allow)
+        assert "an instance with shares is changed by no layout" in say(caught.value)
+        assert "vm01" in say(caught.value)
+        assert "--allow-disruptive" not in (caught.value.hint or "")
     assert bench.snapshot() == before
     # a whole attach finds another place
     attach(bench, "2g.20gb", "vm02", gpu="0")
     assert get_record(bench, "vm02").cuda_device != uuid
+
+
+def test_a_layout_takes_from_whole_slices_before_it_is_refused_for_shares(bench: Bench) -> None:
+    attach(bench, "share:8GiB,30%@4g.40gb", gpu="1")
+    attach(bench, "3g.40gb", "vm02", gpu="1")
+    layouts, shared = LayoutService(bench.service.parts), get_record(bench).cuda_device
+    text = (
+        "version: v1\nmig-configs:\n  x:\n  - devices: [1]\n    mig-enabled: true\n"
+        "    mig-devices: {4g.40gb: 1, 1g.10gb: 3}\n"
+    )
+    with pytest.raises(LayoutBusyError) as caught:
+        layouts.plan(text=text, source="x")
+    own = get_record(bench, "vm02").gpu_instance_id
+    assert f"--allow-disruptive 1/{own}" in (caught.value.hint or "")
+    assert "vm01" not in say(caught.value)
+    plan = layouts.plan(text=text, source="x", allow=[f"1/{own}", str(shared)])
+    gone = [step for step in plan.steps if step.kind == "mig.gi.destroy"]
+    assert [step.profile for step in gone] == ["3g.40gb"]
 
 
 def test_an_instance_in_use_as_a_whole_has_no_shares(bench: Bench) -> None:
@@ -286,6 +347,21 @@ def test_why_says_what_fits_in_instances(bench: Bench) -> None:
     document = why(bench.service.parts, "share:8GiB,50%@2g.20gb")
     assert [row.fits for row in document.gpus] == [True, True]
     assert "made for it" in document.gpus[0].sentence
+
+
+def test_shares_of_instances_are_in_the_way_of_defrag(bench: Bench) -> None:
+    parts, uuid = bench.service.parts, find_idle(bench)
+    attach(bench, "2g.20gb", gpu=uuid)
+    # the VM is shut off: its slice can move
+    (option,) = defrag(parts, "4g.40gb", "0").options
+    assert [move.profile for move in option.moves] == ["2g.20gb"]
+    bench.service.detach("vm01")
+    attach(bench, "share:8GiB,60%", gpu=uuid)
+    with pytest.raises(NoRoomError) as caught:
+        defrag(parts, "4g.40gb", "0")
+    assert "vm01" in say(caught.value)
+    (option,) = defrag(parts, "3g.40gb", "0").options
+    assert option.moves == []
 
 
 # --- after a boot, changes, drift
@@ -344,6 +420,27 @@ def test_set_changes_a_share_within_its_instance(bench: Bench) -> None:
     assert 'vm "vm02"' in " ".join(caught.value.held_by)
 
 
+def test_memory_in_use_waits_for_the_end_of_programs_on_an_instance(bench: Bench) -> None:
+    uuid = find_idle(bench)
+    attach(bench, "share:8GiB,30%", gpu=uuid)
+    record, parts = get_record(bench), bench.service.parts
+    bench.channels.used[record.id] = 5 * GIB
+    set_share(parts, vm="vm01", memory_bytes=4 * GIB, at_exit=True)
+    waiting = get_record(bench)
+    assert waiting.profile == "share:8GiB,30%@2g.20gb"
+    assert waiting.share_part is not None
+    assert waiting.share_part.memory_at_exit == 4 * GIB
+    # what waits is in no other share before
+    assert "more fits" in say(refuse(bench, "share:12GiB,10%", gpu=uuid))
+    bench.channels.used[record.id] = 3 * GIB
+    Recovery(parts).recover(Policy())
+    shrunk = get_record(bench)
+    assert (shrunk.profile, shrunk.memory_bytes) == ("share:4GiB,30%@2g.20gb", 4 * GIB)
+    assert bench.channels.shares[record.id] == (4 * GIB, 30)
+    assert rebuild_records(bench.hypervisor.read_vm("vm01")) == (shrunk,)
+    attach(bench, "share:12GiB,10%", "vm02", gpu=uuid)
+
+
 def test_a_lost_state_file_comes_back_from_the_metadata(bench: Bench) -> None:
     attach(bench, gpu="1")
     attach(bench, vm="vm02")
@@ -354,90 +451,48 @@ def test_a_lost_state_file_comes_back_from_the_metadata(bench: Bench) -> None:
     assert {r.id: r for r in bench.store.list_attachments()} == before
 
 
-# --- properties of placement
+# --- GPUs and instances that wait
 
 
-def carry_out(gpus: list[Gpu], seat: SharePlacement, id_: str) -> AttachmentRecord:
-    """The share as an attach makes it: ``gpus`` get its instance."""
-    assert seat.instance is not None
-    place = seat.instance.seat
-    choice = place.choice
-    index = next(i for i, gpu in enumerate(gpus) if gpu.uuid == choice.gpu.uuid)
-    if place.creates and seat.is_first:
-        number = 1 + max((i.id for i in gpus[index].instances), default=0)
-        made = make_instance(index, number, choice.profile, choice.placement.start)
-        there = sorted([*gpus[index].instances, made], key=lambda i: i.placement)
-        gpus[index] = replace(gpus[index], instances=tuple(there))
-    instance = next(i for i in gpus[index].instances if i.placement == choice.placement)
-    (compute,) = instance.compute_instances
-    assert compute.uuid is not None
-    ref = MigInstanceRef(instance.id, compute.id, choice.placement, compute.uuid)
-    part = MigPart(choice.profile.id, choice.placement, ref=ref, taken=seat.instance.taken)
-    return AttachmentRecord(
-        id_, f"vm-{id_}", f"uuid-{id_}", gpus[index].uuid, name_share(seat.share, str(NAME)),
-        seat.share.memory, Backend.FORWARD, 0.0, state=AttachmentState.ATTACHED, mig_part=part,
-        share_part=SharePart(seat.share, seat.policy),
-    )  # fmt: skip
+def test_a_drained_gpu_gives_no_share_of_its_instances(bench: Bench) -> None:
+    attach(bench, gpu="1")
+    record = get_record(bench)
+    gpu = bench.nvml.gpus[record.gpu]  # type: ignore[index]
+    drain = Drain(gpu.pci, gpu.uuid, "test", 0.0)
+    bench.store.save_drain(drain)
+    error = refuse(bench, PROFILE, gpu=str(record.cuda_device))
+    assert error.id == GpuDrainedError.id
+    error = refuse(bench, PROFILE, gpu="1")
+    assert error.id == GpuDrainedError.id
+    attach(bench, vm="vm02")
+    assert get_record(bench, "vm02").gpu != record.gpu
+    bench.store.forget_drain(drain)
+    bench.service.detach("vm02")
+    attach(bench, vm="vm02", gpu="1")
+    assert get_record(bench, "vm02").cuda_device == record.cuda_device
 
 
-SHARES = st.builds(
-    Share,
-    st.integers(128, 10 * 1024).map(lambda mib: mib * MIB),
-    st.integers(5, 100) | st.integers(50_000, 1_000_000).map(lambda n: n / 10_000),
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.integers(1, 2),
-    st.lists(
-        st.tuples(SHARES, st.integers(1, 4), st.sampled_from(ComputePolicy), st.booleans()),
-        max_size=12,
-    ),
-)
-def test_no_history_gives_away_more_than_instances_have(
-    boards: int, asked: list[tuple[Share, int, ComputePolicy, bool]]
-) -> None:
-    """Whatever is asked in whatever order: never more than an instance has, one policy in each, what is refused does
-    not fit anywhere, and without --spread no instance is made while those that are there hold all.
-    """
-    gpus = [make_gpu(index=index, layout=[]) for index in range(boards)]
-    profile = next(p for p in gpus[0].profiles if p.name == NAME)
-    records: list[AttachmentRecord] = []
-
-    def count(free: Share, share: Share, policy: ComputePolicy) -> int:
-        by_time = Fraction(str(free.compute)) // Fraction(str(share.compute))
-        held = free.memory // share.memory
-        return int(held if policy is ComputePolicy.BEST_EFFORT else min(held, by_time))
-
-    for number, (share, wanted, policy, spread) in enumerate(asked):
-        uses = [measure_instance_shares(g, i, records) for g in gpus for i in g.instances]
-        begun = sum(count(u.free, share, policy) for u in uses if u.policy is policy)
-        new = sum(count_fits(gpu, profile) for gpu in gpus)
-        most = begun + new * min(64, count(Share(profile.memory_bytes, 100), share, policy))
-        request = AttachRequest(
-            "vm01", f"{share}@{NAME}", count=wanted, spread=spread, compute_policy=str(policy)
+def test_an_instance_whose_shares_wait_for_a_restore_has_none_before(bench: Bench) -> None:
+    for taken in (True, False):
+        words: dict[str, Any] = {"gpu": find_idle(bench)} if taken else {"gpu": "1"}
+        attach(bench, "share:4GiB,30%" if taken else PROFILE, **words)
+        record = get_record(bench)
+        gpu = bench.nvml.gpus[record.gpu]  # type: ignore[index]
+        (instance,) = gpu.instances
+        (compute,) = instance.compute_instances
+        made = replace(
+            compute,
+            uuid=MigUuid(make_uuid("MIG", 7, int(taken))),
+            placement=Placement(0, instance.slices),
         )
-        snapshot = Snapshot(gpus=tuple(gpus), records=tuple(records))
-        try:
-            seats = choose_instance_shares(
-                request, ShareRequest(share, instance=NAME), (), snapshot, "no"
-            )
-        except NoRoomError:
-            assert most < wanted
-            continue
-        assert most >= wanted == len(seats)
-        makes = sum(s.is_first for s in seats)
-        if not spread:
-            each = count(Share(profile.memory_bytes, 100), share, policy)
-            assert makes == -(-max(0, wanted - begun) // each)
-        records += [carry_out(gpus, seat, f"{number}-{i}") for i, seat in enumerate(seats)]
-        for gpu in gpus:
-            for instance in gpu.instances:
-                use = measure_instance_shares(gpu, instance, records)
-                parts = [r.share_part for r in use.records if r.share_part]
-                assert parts
-                assert len({part.policy for part in parts}) == 1
-                assert sum(part.share.memory for part in parts) <= instance.memory_bytes
-                if parts[0].policy is not ComputePolicy.BEST_EFFORT:
-                    assert sum(Fraction(str(part.share.compute)) for part in parts) <= 100
+        bench.nvml.gpus[gpu.uuid] = replace(
+            gpu, instances=(replace(instance, compute_instances=(made,)),)
+        )
+        error = refuse(bench, "share:4GiB,30%", gpu=str(made.uuid))
+        assert error.why == "its shares are not restored yet"
+        assert error.hint == "vgpumgr restore"
+        assert 'vm "vm01"' in " ".join(error.held_by)
+        assert Restorer(bench.service.parts).restore().problems == []
+        attach(bench, "share:4GiB,30%", "vm02", gpu=str(made.uuid))
+        bench.service.detach("vm02")
+        bench.service.detach("vm01")

@@ -226,3 +226,38 @@ def test_a_command_that_is_killed_leaves_it_waiting_or_not_at_all(
     assert any("was undone" in text for text in recover(bench))
     assert get_waiting(bench) == before
     assert bench.channels.shares[get_record(bench).id] == (8 * GIB, 30)
+
+
+def test_memory_that_was_just_freed_is_waited_for_until_it_is_reported(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = bench.service.parts.clock
+    begin_s, sleep = clock.monotonic_s(), clock.sleep
+
+    def report(duration_s: float) -> None:
+        sleep(duration_s)
+        if clock.monotonic_s() - begin_s > 0.1:
+            use(bench, 3 * GIB)
+
+    monkeypatch.setattr(clock, "sleep", report)
+    change(bench, memory_bytes=4 * GIB)
+    assert get_waiting(bench) == ("share:4GiB,30%", None)
+    assert 0.1 < clock.monotonic_s() - begin_s < 0.2
+
+
+def test_no_report_is_waited_for_where_the_worker_has_said_it_or_nothing_is_in_the_way(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = bench.service.parts.clock
+    begin_s, set_now = clock.monotonic_s(), bench.channels.set_share
+    change(bench, memory_bytes=9 * GIB)
+    use(bench, 3 * GIB)
+
+    def take_first(*words: Any) -> None:
+        use(bench, 5 * GIB)
+        set_now(*words)
+
+    monkeypatch.setattr(bench.channels, "set_share", take_first)
+    change(bench, memory_bytes=4 * GIB, at_exit=True)
+    assert get_waiting(bench) == ("share:9GiB,30%", 4 * GIB)
+    assert clock.monotonic_s() == begin_s

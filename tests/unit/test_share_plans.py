@@ -304,7 +304,7 @@ def test_an_arbiter_that_has_gone_is_drift_and_recover_starts_another(bench: Ben
     assert (drift.kind, drift.hint) == ("arbiter-gone", "vgpumgr recover")
     assert "30% of the time is not kept" in drift.text
     done = Recovery(bench.service.parts).recover(Policy())
-    assert [action.text for action in done.actions] == ["started the arbiter of its GPU again"]
+    assert [action.text for action in done.actions] == ["started the arbiter of its share again"]
     assert done.drift == []
     assert get_record(bench).id in bench.channels.running
 

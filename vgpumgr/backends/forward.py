@@ -312,7 +312,7 @@ class ForwardBackend(Backend):
             yield make_drift(record, DriftKind.WORKER_DOWN, text, "vgpumgr recover")
         elif status is not None and status.share is not None and not status.share.kept:
             part = format_percent(status.share.compute)
-            text = f"the arbiter of its GPU does not run: its {part} of the time is not kept"
+            text = f"the arbiter of its share does not run: its {part} of the time is not kept"
             yield make_drift(record, DriftKind.ARBITER_GONE, text, "vgpumgr recover")
         elif status is not None and (memory := find_due_shrink(record, status)) is not None:
             text = f"its share is to shrink to {format_exact(memory)}, and its programs use no more than that now"

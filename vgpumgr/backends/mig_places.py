@@ -39,16 +39,17 @@ def choose_slices(
     snapshot: Snapshot,
     name: MigProfileName,
     refusal: str,
+    among: Sequence[Gpu] | None = None,
 ) -> tuple[SlicePlacement, ...]:
-    """Places for all that is asked for, on GPUs that suit the NUMA ``nodes``. Raises what
-    ``choose_placements`` does, NoRoomError where no GPU is as near as --numa strict wants it, GpuDrainedError and
-    GpuStuckError; their first lines begin with ``refusal``.
+    """Places for all that is asked for, on GPUs that suit the NUMA ``nodes``; ``among``: those that may be chosen, if
+    not all. Raises what ``choose_placements`` does, NoRoomError where no GPU is as near as --numa strict wants it,
+    GpuDrainedError and GpuStuckError; their first lines begin with ``refusal``.
     """
     near = NumaPolicy.of(request.numa, nodes)
     if named := find_mig_device(snapshot.gpus, request.gpu or ""):
         device = IdleSlice(named[0].uuid, *named[1:])
         return (_take_named(request, snapshot, name, device, refusal),)
-    gpus = _list_candidates(request, snapshot.gpus, near, refusal)
+    gpus = _list_candidates(request, snapshot.gpus if among is None else among, near, refusal)
     snapshot.check_not_drained(refusal, *(gpu.pci for gpu in gpus))
     drained = _list_drained(gpus, snapshot)
     gpus = [gpu for gpu in gpus if snapshot.find_drain(gpu.pci) is None]

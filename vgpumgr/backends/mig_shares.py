@@ -6,27 +6,31 @@ both are the same. One that has shares of the same policy already is taken befor
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from vgpumgr.backends.mig_places import choose_slices, list_holders
-from vgpumgr.errors import NoRoomError
+from vgpumgr.errors import NoRoomError, VgpumgrError
 from vgpumgr.mig.layout.change import name_compute
 from vgpumgr.mig.placement import IdleSlice, SlicePlacement, find_profile
 from vgpumgr.mig.selection import find_mig_device, select_gpu
 from vgpumgr.model.choices import ComputePolicy
+from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.request import AttachRequest, ShareRequest
-from vgpumgr.model.shares import OF_INSTANCE
-from vgpumgr.planning.drift import has_slice
+from vgpumgr.model.shares import MAX_COMPUTE, OF_INSTANCE, Share
+from vgpumgr.planning.drift import RESTORE, has_slice
 from vgpumgr.planning.shares import (
     Candidate,
     InstancePlace,
     SharePlacement,
+    ShareUse,
     choose_policy,
     find_stop,
     list_instance_shares,
+    measure_instance_shares,
     measure_memory_shares,
     place_shares,
     refuse_shares,
@@ -55,31 +59,142 @@ def choose_instance_shares(
             raise refuse_shares(request, wanted, policy, [one], refusal)
         return placed
     assert wanted.instance is not None
-    there = list(_list_shared(request, wanted.instance, near, snapshot, policy))
-    # the fewest new instances that are enough; to spread, one for each share as far as there are so many
-    counts = range(request.count + 1)
-    failed: NoRoomError | None = None
-    for count in reversed(counts) if request.spread else counts:
-        try:
-            new = _list_new(request, wanted.instance, count, nodes, snapshot, policy, refusal)
-        except NoRoomError as error:
-            failed = failed or error
-            if request.spread:
-                continue
-            break
-        if (placed := place_shares(request, wanted, [*there, *new], near)) is not None:
+    gpus = snapshot.gpus if request.gpu is None else [select_gpu(snapshot.gpus, request.gpu)]
+    search = _Search(
+        request, wanted, wanted.instance, nodes, snapshot, policy, refusal, tuple(gpus)
+    )
+    return search.place_near() or search.place()
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """One search for instances of the profile ``name`` on some GPUs."""
+
+    request: AttachRequest
+    wanted: ShareRequest
+    name: MigProfileName
+    nodes: Collection[int]
+    snapshot: Snapshot
+    policy: ComputePolicy
+    refusal: str
+    gpus: tuple[Gpu, ...]
+
+    @property
+    def near(self) -> NumaPolicy:
+        """What the VM's NUMA nodes mean."""
+        return NumaPolicy.of(self.request.numa, self.nodes)
+
+    def place_near(self) -> tuple[SharePlacement, ...] | None:
+        """Everything, with as much as fits on GPUs that are near the VM and in MIG mode, as slices are placed; None:
+        there is nothing of that to prefer, or it does not fit.
+        """
+        near = self.near
+        own = tuple(
+            gpu
+            for gpu in self.gpus
+            if gpu.mig.current
+            and not near.is_far(gpu.numa_node)
+            and find_profile(gpu, self.name) is not None
+            and find_stop(gpu, self.snapshot) is None
+        )
+        if not near.nodes or not own or len(own) == len(self.gpus):
+            return None
+        mine = replace(self, gpus=own)
+        placed, states, _ = mine._try()
+        if placed is not None:
             return placed
-        if any(not one.takes(one.size(wanted)) for one in new):
-            # more of them would not do either
-            raise refuse_shares(request, wanted, policy, [*there, *new], refusal)
-    if not there:
-        assert failed is not None
-        raise failed
-    refused = refuse_shares(request, wanted, policy, there, refusal)
-    if failed is not None:
-        refused.why = f"{refused.why}; for another {wanted.instance}: {failed.why or failed.error}"
-        refused.held_by = tuple(dict.fromkeys((*refused.held_by, *failed.held_by)))
-    raise refused
+        fits = sum(one.count(one.size(self.wanted)) for one in states)
+        if not fits:
+            return None
+        placed = mine._with_count(fits)._try()[0]
+        others = replace(self, gpus=tuple(gpu for gpu in self.gpus if gpu not in own))
+        # what they refuse is refused once more, and said, with all GPUs
+        with suppress(VgpumgrError):
+            more = others._with_count(self.request.count - fits).place()
+            return None if placed is None else (*placed, *more)
+        return None
+
+    def _with_count(self, count: int) -> _Search:
+        return replace(self, request=replace(self.request, count=count))
+
+    def place(self) -> tuple[SharePlacement, ...]:
+        """Everything on these GPUs. Raises NoRoomError and what ``choose_slices`` does."""
+        placed, states, failed = self._try()
+        if placed is not None:
+            return placed
+        if not states:
+            assert failed is not None
+            raise failed
+        refused = refuse_shares(self.request, self.wanted, self.policy, states, self.refusal)
+        if failed is not None:
+            refused.held_by = tuple(dict.fromkeys((*refused.held_by, *failed.held_by)))
+        if failed is not None and all(one.use.records for one in states):
+            # none is free; else how many are is said already
+            refused.why = f"{refused.why}; for another {self.name}: {failed.why or failed.error}"
+        raise refused
+
+    def _try(
+        self,
+    ) -> tuple[tuple[SharePlacement, ...] | None, list[Candidate], NoRoomError | None]:
+        """Everything on these GPUs, or the instances on which most of it fits, and why there is no other one."""
+        there = list(self._list_shared())
+        # the fewest new instances that are enough; to spread, one for each share as far as there are so many
+        counts = range(self.request.count + 1)
+        states, failed = there, None
+        for count in reversed(counts) if self.request.spread else counts:
+            try:
+                new = self._list_new(count)
+            except NoRoomError as error:
+                failed = failed or error
+                if self.request.spread:
+                    continue
+                break
+            states = [*there, *new]
+            placed = place_shares(self.request, self.wanted, states, self.near)
+            if placed is not None:
+                return placed, states, None
+            if self.request.spread or any(not one.takes(one.size(self.wanted)) for one in new):
+                # neither fewer nor more of them would do
+                break
+        return None, states, failed
+
+    def _list_shared(self) -> Iterator[Candidate]:
+        """The instances of that profile that have shares already."""
+        for gpu in self.gpus:
+            if self.near.is_refused(gpu.numa_node):
+                continue
+            for instance in gpu.instances:
+                for compute in instance.compute_instances:
+                    device = IdleSlice(gpu.uuid, instance, compute)
+                    if device.suits(self.name):
+                        found = _find_shared(gpu, device, self.snapshot, self.policy)
+                        yield from () if found is None else (found,)
+
+    def _list_new(self, count: int) -> list[Candidate]:
+        """So many free instances, taken or made; of a profile that has less memory on one kind of GPU than on another,
+        such as hold the share. Raises what ``choose_slices`` does.
+        """
+        if not count:
+            return []
+        able = [gpu for gpu in self.gpus if self._can_hold(gpu)]
+        seats = choose_slices(
+            replace(self.request, count=count),
+            self.nodes,
+            self.snapshot,
+            self.name,
+            self.refusal,
+            able or self.gpus,
+        )
+        return [_make_candidate(seat, self.snapshot, self.policy) for seat in seats]
+
+    def _can_hold(self, gpu: Gpu) -> bool:
+        """Whether an empty instance of that GPU has enough for a share, and is not too far away."""
+        profile = find_profile(gpu, self.name)
+        if profile is None or self.near.is_refused(gpu.numa_node):
+            return False
+        whole = Share(profile.memory_bytes, MAX_COMPUTE)
+        one = Candidate(gpu, ShareUse((), whole, whole, None), self.policy)
+        return one.takes(one.size(self.wanted))
 
 
 def _observe_named(
@@ -97,8 +212,12 @@ def _observe_named(
     own = name_compute(name, compute.slices, instance.slices)
     found = _find_shared(gpu, device, snapshot, policy)
     held_by = [] if found is not None else list_holders(gpu, device, snapshot)
+    hint = f"vgpumgr mig list --gpu {gpu.index}; or another instance: --profile {wanted.size}{OF_INSTANCE}PROFILE"
     why = None
-    if wanted.instance not in (None, name):
+    gone = measure_instance_shares(gpu, instance, snapshot.records) if found is None else None
+    if gone is not None and gone.records:
+        why, held_by, hint = "its shares are not restored yet", gone.holders, RESTORE
+    elif wanted.instance not in (None, name):
         why = f"it is a {own}"
     elif profile is None or not device.suits(name):
         why = f"it is a {own}, a part of {name}: only a whole GPU instance is shared"
@@ -109,34 +228,11 @@ def _observe_named(
             f"{refusal}: it cannot have a share of {compute.uuid}",
             why=why,
             held_by=held_by,
-            hint=f"vgpumgr mig list --gpu {gpu.index}; or another instance: "
-            f"--profile {wanted.size}{OF_INSTANCE}PROFILE",
+            hint=hint,
         )
     if found is not None:
         return found
     return _make_candidate(device.place(gpu, name, profile), snapshot, policy)
-
-
-def _list_shared(
-    request: AttachRequest,
-    name: MigProfileName,
-    near: NumaPolicy,
-    snapshot: Snapshot,
-    policy: ComputePolicy,
-) -> Iterator[Candidate]:
-    """The instances of that profile that have shares already."""
-    gpus: Sequence[Gpu] = snapshot.gpus
-    if request.gpu is not None:
-        gpus = [select_gpu(gpus, request.gpu)]
-    for gpu in gpus:
-        if near.is_refused(gpu.numa_node):
-            continue
-        for instance in gpu.instances:
-            for compute in instance.compute_instances:
-                device = IdleSlice(gpu.uuid, instance, compute)
-                if device.suits(name):
-                    found = _find_shared(gpu, device, snapshot, policy)
-                    yield from () if found is None else (found,)
 
 
 def _find_shared(
@@ -150,23 +246,7 @@ def _find_shared(
     if not mine or profile is None:
         return None
     seat = device.place(gpu, device.instance.profile, profile)
-    return _make_candidate(seat, snapshot, policy, InstancePlace(seat, mine[0].is_taken, True))
-
-
-def _list_new(
-    request: AttachRequest,
-    name: MigProfileName,
-    count: int,
-    nodes: Collection[int],
-    snapshot: Snapshot,
-    policy: ComputePolicy,
-    refusal: str,
-) -> list[Candidate]:
-    """So many free instances, taken or made. Raises what ``choose_slices`` does."""
-    if not count:
-        return []
-    seats = choose_slices(replace(request, count=count), nodes, snapshot, name, refusal)
-    return [_make_candidate(seat, snapshot, policy) for seat in seats]
+    return _make_candidate(seat, snapshot, policy, InstancePlace(seat, mine[0].is_taken))
 
 
 def _make_candidate(

@@ -487,10 +487,12 @@ def _explain(one: SlicePlacement, constraints: Constraints) -> SlicePlacement:
     if constraints.nodes:
         nodes = ", ".join(map(str, sorted(constraints.nodes)))
         near = gpu.numa_node in constraints.nodes
+        # one that is near and would have to change its mode comes after this one
+        none = "no GPU" if one.choice.needs_mig_mode else "no GPU in MIG mode"
         words.append(
             f"on the VM's NUMA node {gpu.numa_node}"
             if near
-            else f"on NUMA node {gpu.numa_node}: no GPU on the VM's ({nodes}) has room"
+            else f"on NUMA node {gpu.numa_node}: {none} on the VM's ({nodes}) has room"
         )
     if constraints.spread and one.creates:
         words.append(f"to spread: {len(gpu.instances)} instances are on it so far")

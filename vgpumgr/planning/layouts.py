@@ -144,22 +144,6 @@ def takes_slice(spec: MigStepSpec, record: AttachmentRecord) -> bool:
     return spec.compute_instance_id in (None, record.mig.compute_instance_id)
 
 
-def check_shares(plan: LayoutPlan, records: Sequence[AttachmentRecord]) -> None:
-    """That a change of layout destroys no instance with shares: there is no other slice that all of them could have
-    together. Raises LayoutBusyError with who has which.
-    """
-    shares = [r for r in records if r.share_part is not None]
-    held = [r for r in shares if any(takes_slice(spec, r) for spec in plan.steps)]
-    if held:
-        names = ", ".join(dict.fromkeys(str(r.cuda_device) for r in held))
-        raise LayoutBusyError(
-            f"cannot change {names}",
-            why="an instance with shares is changed by no layout",
-            held_by=[f"{r.holder} ({r.profile}, attachment {r.id})" for r in held],
-            hint="; ".join(f"vgpumgr detach {r.id}" for r in held),
-        )
-
-
 def find_layout_drift(
     gpus: Sequence[Gpu],
     layouts: Mapping[str, DesiredLayout],

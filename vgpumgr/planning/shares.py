@@ -154,7 +154,7 @@ def _find_vgpus(gpu: Gpu, snapshot: Snapshot) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class SharePlacement:
-    """A share on its GPU, and why there."""
+    """A share in its place, and why there."""
 
     gpu: Gpu
     share: Share
@@ -169,13 +169,10 @@ class SharePlacement:
 
 @dataclass(frozen=True, slots=True)
 class InstancePlace:
-    """The instance of MIG that shares are of: its place, and whether detach leaves it there. ``shared``: it has
-    shares already.
-    """
+    """The instance of MIG that shares are of: its place, and whether detach leaves it there."""
 
     seat: SlicePlacement
     taken: bool
-    shared: bool = False
 
     def __str__(self) -> str:
         choice, takes = self.seat.choice, self.seat.takes
@@ -220,7 +217,7 @@ class Candidate:
         return str(self.gpu if self.instance is None else self.instance)
 
     def size(self, wanted: ShareRequest) -> Share:
-        """The share that is asked for, as it is on this GPU."""
+        """The share that is asked for, as it is of this one."""
         if wanted.share is not None:
             return wanted.share
         assert wanted.parts is not None
@@ -233,7 +230,7 @@ class Candidate:
         return share.memory >= MIN_BYTES and self.reserve(share).fits_in(self.use.free)
 
     def reserve(self, share: Share) -> Share:
-        """What it would take of the GPU."""
+        """What it would take."""
         return _reserve(share, self.policy)
 
     def give(self, share: Share) -> Candidate:
@@ -362,13 +359,17 @@ def _rank(one: Candidate, share: Share, near: NumaPolicy, spread: bool) -> tuple
 
 def _explain(one: Candidate, share: Share, near: NumaPolicy) -> str:
     left = describe_free(one.use.free - one.reserve(share))
-    beside = "it has no shares yet"
+    beside, free = "it has no shares yet", "none"
+    if one.instance is not None:
+        # turning MIG mode on is the last resort, also for a GPU that is near
+        free = "none in MIG mode"
+    where = near.describe(one.gpu.numa_node, free)
     if one.use.free != one.use.total:
         whole = "whole GPUs stay whole" if one.instance is None else "whole instances stay whole"
         beside = f"it has shares already, and {whole}"
     elif one.instance is not None and one.instance.seat.creates:
-        beside = f"made for it, {one.instance.seat.choice.why}"
-    return f"{one.name}: {beside}; {left} stays free{near.describe(one.gpu.numa_node)}"
+        beside, where = f"made for it, {one.instance.seat.choice.why}", ""
+    return f"{one.name}: {beside}; {left} stays free{where}"
 
 
 def refuse_shares(
@@ -390,7 +391,7 @@ def refuse_shares(
             hint=f"vgpumgr why '{wanted}'",
         )
     return NoRoomError(
-        f"{refusal}: no GPU has that much left"
+        f"{refusal}: no {wanted.instance or 'GPU'} has that much left"
         if len(there) != 1
         else f"{refusal}: {there[0].name} takes no such share",
         why="; ".join(_describe_refusals(wanted, there)),
@@ -406,7 +407,7 @@ def _describe_refusals(wanted: ShareRequest, there: Sequence[Candidate]) -> Iter
     for one in there[:8]:
         yield f"{one.name}: {_describe_refusal(wanted, one)}"
     if len(there) > 8:
-        yield f"and {len(there) - 8} more GPUs (vgpumgr why '{wanted}')"
+        yield f"and {len(there) - 8} more (vgpumgr why '{wanted}')"
 
 
 def _describe_refusal(wanted: ShareRequest, one: Candidate) -> str:
@@ -430,7 +431,7 @@ def _advise(
     policy: ComputePolicy,
     there: Sequence[Candidate],
 ) -> str:
-    """The nearest share that fits, else what lets GPUs take shares."""
+    """The nearest share that fits, else what lets GPUs or instances take shares."""
     offers = [
         Share(min(share.memory, free.memory), min(share.compute, free.compute))
         for one in there
@@ -460,7 +461,7 @@ def _advise(
 
 
 def would_take(there: Sequence[Candidate], wanted: ShareRequest) -> bool:
-    """Whether a GPU of another policy would take it."""
+    """Whether one with shares of another policy would take it."""
     return any(
         one.use.policy is not None and one.size(wanted).fits_in(one.use.free) for one in there
     )
@@ -475,7 +476,7 @@ def find_due_shrink(record: AttachmentRecord, status: ChannelStatus) -> int | No
 
 
 def check_change(record: AttachmentRecord, wanted: Share, snapshot: Snapshot) -> None:
-    """Raises NoRoomError where the GPU of a share has not enough left for another size of it."""
+    """Raises NoRoomError where GPU or instance of a share have not enough left for another size of it."""
     assert record.share_part is not None
     gpu = snapshot.find_gpu_of(record)
     refusal = f"cannot change the share of {record.vm_name} to {wanted}"

@@ -115,13 +115,15 @@ class NumaPolicy:
         """Whether nothing on this node may be taken."""
         return self.strict and self.is_far(node)
 
-    def describe(self, node: int | None) -> str:
-        """What a device on that node means to the VM; empty where it is bound to none."""
+    def describe(self, node: int | None, none: str = "none") -> str:
+        """What a device on that node means to the VM; empty where it is bound to none. ``none``: what is not free on
+        the VM's own, where it is another one.
+        """
         if not self.nodes:
             return ""
         if not self.is_far(node):
             return f"; on the VM's NUMA node {node}"
-        return f"; on NUMA node {node}: none on the VM's ({self._names()}) is free"
+        return f"; on NUMA node {node}: {none} on the VM's ({self._names()}) is free"
 
     def explain(self, where: Collection[str], what: str = "GPU") -> NoRoomError:
         """The refusal where nothing is near; ``where`` says what there is, and on which nodes."""

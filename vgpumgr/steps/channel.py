@@ -250,7 +250,7 @@ class SetLimits(Step):
 
 @dataclass(frozen=True)
 class SetShare(Step):
-    """Gives an attachment another share of its GPU, now and for every later worker: channel, record, metadata."""
+    """Gives an attachment another share, now and for every later worker: channel, record, metadata."""
 
     id: str
     memory: int
@@ -380,21 +380,21 @@ class SetShare(Step):
 
 @dataclass(frozen=True)
 class StartArbiter(OneWayStep):
-    """Has the arbiter of a share's GPU run; the channel's keeper finds it by itself."""
+    """Has the arbiter run that gives a share its time; the channel's keeper finds it by itself."""
 
     id: str
     kind: ClassVar[str] = "channel.arbiter"
 
     def describe(self) -> str:
         """For people."""
-        return "start the arbiter of the GPU"
+        return "start the arbiter of the share"
 
     def do(self, context: OperationContext) -> None:
         """Starts it, and waits until the keeper has joined it."""
         context.channels.start_arbiter(make_spec(context.record))
         if not context.wait(lambda: self.observe(context), ARBITER_TIMEOUT_S):
             raise ChannelStartError(
-                f"the keeper of {context.record.vm_name} does not join the arbiter of its GPU",
+                f"the keeper of {context.record.vm_name} does not join the arbiter of its share",
                 why=f"waited {ARBITER_TIMEOUT_S:g} s",
             )
 

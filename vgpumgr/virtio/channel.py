@@ -242,7 +242,7 @@ class Channels(Protocol):
         """Size of the ring's memory from the next connection of a QEMU on."""
 
     def start_arbiter(self, spec: ChannelSpec) -> None:
-        """Has the arbiter of a share's GPU run, which its channel joins by itself. Raises ChannelStartError."""
+        """Has the arbiter of a share run, which its channel joins by itself. Raises ChannelStartError."""
 
     def set_share(self, channel_id: str, memory_bytes: int, compute: float, priority: str) -> None:
         """Memory, percentage of time and priority of a channel with a share, at once and for every later worker of its

@@ -48,22 +48,34 @@ class ComputeInstanceDocument(Document):
     uuid: str | None = Field(description="MIG-..., what CUDA_VISIBLE_DEVICES takes")
     slices: int
     memory_used_bytes: int | None
-    vm: str | None = Field(description="the VM that it is attached to")
+    vm: str | None = Field(
+        description="the VM that it is attached to; the first of those that have shares of it"
+    )
     attachment: str | None
-    holder: HolderDocument | None = Field(default=None, description="null: it is free")
+    holder: HolderDocument | None = Field(
+        default=None, description="null: it is free; the first of those that have shares of it"
+    )
 
 
 class InstanceDocument(Document):
-    """A GPU instance, and whose it is: a VM's, some processes', or nobody's."""
+    """A GPU instance, and whose it is: a VM's, some processes', or nobody's. Where several have it, ``vm``,
+    ``attachment`` and ``holder`` are the first of those; ``shares`` names all that have shares of it.
+    """
 
     id: int
     profile: str
     placement: PlacementDocument
     slices: int
     memory_bytes: int
-    vm: str | None = Field(description="the VM that it is attached to")
-    attachment: str | None = Field(description="id of the attachment, the run or the vGPU")
-    holder: HolderDocument | None = Field(default=None, description="null: it is free")
+    vm: str | None = Field(
+        description="the VM that it is attached to; where several have slices or shares of it, the first of those"
+    )
+    attachment: str | None = Field(
+        description="id of the attachment, the run or the vGPU; the first of those"
+    )
+    holder: HolderDocument | None = Field(
+        default=None, description="null: it is free; where several have it, the first of those"
+    )
     compute_instances: list[ComputeInstanceDocument]
     processes: list[ProcessDocument]
     shares: GpuSharesDocument | None = Field(

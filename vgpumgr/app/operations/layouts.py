@@ -384,10 +384,6 @@ class LayoutService:
         outcome = try_layout(gpus, wanted.targets, list_owner_pins(owners), allowed)
         if isinstance(outcome, Refusal):
             raise _explain(outcome, wanted)
-        if allowed:
-            from vgpumgr.planning.layouts import check_shares  # mostly nothing is allowed
-
-            check_shares(outcome, self._parts.store.list_attachments())
         self._check_functions(outcome, wanted.inventory)
         creates = (StepKind.GI_CREATE, StepKind.CI_CREATE)
         self._check_not_drained(wanted, {s.gpu_uuid for s in outcome.steps if s.kind in creates})

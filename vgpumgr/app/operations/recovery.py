@@ -386,7 +386,7 @@ class _Repair:
             return "started its worker again"
         if drift.kind is DriftKind.ARBITER_GONE:
             self._run(drift, record, StartArbiter(record.id))
-            return "started the arbiter of its GPU again"
+            return "started the arbiter of its share again"
         if drift.kind is DriftKind.SHRINK_DUE:
             return self._shrink(drift, record)
         return None if vm is None else self._repair_of_vm(drift, record, vm, policy)

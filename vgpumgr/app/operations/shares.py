@@ -154,7 +154,7 @@ def _plan(parts: Parts, asked: _Asked, *, is_used: bool = False) -> tuple[Attach
         raise UsageError("cannot change the share", cause=str(error), hint=_HOW) from error
     snapshot.require_gpus()
     check_change(record, wanted, snapshot)
-    status = _read_use(parts, record.id, wanted.memory)
+    status = _read_use(parts, record.id, wanted.memory, waits=not is_used)
     part = record.share_part
     now, at_exit = _split(part, wanted, asked, status, is_used=is_used)
     priority = asked.priority or part.priority
@@ -177,18 +177,18 @@ def _plan(parts: Parts, asked: _Asked, *, is_used: bool = False) -> tuple[Attach
     return record, Plan(SET, record.vm_name, steps, notes=tuple(notes), result=result)
 
 
-def _read_use(parts: Parts, channel_id: str, memory: int) -> ChannelStatus | None:
-    """The channel's status, where more than ``memory`` is used once more: what sessions have freed is reported a moment
-    later.
+def _read_use(parts: Parts, channel_id: str, memory: int, *, waits: bool) -> ChannelStatus | None:
+    """The channel's status. ``waits``: where it says that more than ``memory`` is used, until a later report says
+    otherwise: sessions may just have freed it.
     """
+    status = parts.channels.read_status(channel_id)
     end_s = parts.clock.monotonic_s() + REPORT_S
-    while True:
-        status = parts.channels.read_status(channel_id)
-        if (
-            status is None or (status.memory_used or 0) <= memory
-        ) or parts.clock.monotonic_s() > end_s:
-            return status
+    while waits and status is not None and (status.memory_used or 0) > memory:
+        if parts.clock.monotonic_s() > end_s:
+            break
         parts.clock.sleep(REPORT_S / 10)
+        status = parts.channels.read_status(channel_id)
+    return status
 
 
 def _split(

@@ -196,12 +196,12 @@ def _explain_none(
     solution = Problem(gpu, board, wanted, split_held(pins, everyone)).solve()
     if solution is not None:
         return _busy(gpu, solution.touched, _finish(gpu, board, target, solution))
-    if vgpus := [pin for pin in pins if pin.is_vgpu]:
-        left = split_held([replace(pin, is_vgpu=False) for pin in pins], everyone)
+    if staying := [pin for pin in pins if pin.stays]:
+        left = split_held([replace(pin, is_vgpu=False, is_share=False) for pin in pins], everyone)
         solution = Problem(gpu, board, wanted, left).solve()
         if solution is not None:
             there = {pin.instance_id for pin in solution.touched}
-            return _held_by_vgpus(gpu, [pin for pin in vgpus if pin.instance_id in there])
+            return _held_for_good(gpu, [pin for pin in staying if pin.instance_id in there])
     return _impossible(gpu, board, wanted)
 
 
@@ -352,16 +352,27 @@ def _list_touched(gpu: Gpu, touched: Sequence[Pinned]) -> list[str]:
     )
 
 
-def _held_by_vgpus(gpu: Gpu, touched: Sequence[Pinned]) -> Refusal:
-    """Only without GPU instances that vGPUs are in."""
+def _held_for_good(gpu: Gpu, touched: Sequence[Pinned]) -> Refusal:
+    """Only without GPU instances that vGPUs or shares are in."""
+    vgpus, shares = ([p for p in touched if p.is_vgpu], [p for p in touched if p.is_share])
+    reasons, helps = [], []
+    if vgpus:
+        names = ", ".join(_list_touched(gpu, vgpus))
+        reasons.append(
+            f"it takes destroying GPU instances that vGPUs are in, which the driver refuses: {names}"
+        )
+        helps.append("delete these vGPUs (vgpumgr mdev delete; vgpumgr detach for a VM's)")
+    if shares:
+        names = ", ".join(_list_touched(gpu, shares))
+        reasons.append(f"an instance with shares is changed by no layout: {names}")
+        helps.append("vgpumgr detach the holders of these shares")
     return Refusal(
         Reason.BUSY,
         f"cannot reach the layout on {gpu}",
-        "it takes destroying GPU instances that vGPUs are in, which the driver refuses: "
-        + ", ".join(_list_touched(gpu, touched)),
+        "; ".join(reasons),
         gpu.uuid,
         in_the_way=tuple(touched),
-        helps="delete these vGPUs (vgpumgr mdev delete; vgpumgr detach for a VM's), then plan again",
+        helps=f"{'; '.join(helps)}, then plan again",
     )
 
 

@@ -243,8 +243,8 @@ def count_wanted(board: Board, wanted: Sequence[Wanted]) -> Counts:
 
 
 def split_held(pins: Sequence[Pinned], allowed: AbstractSet[tuple[str, int]]) -> Held:
-    """Holders that keep their slices, and those that may lose them: never vGPUs."""
-    movable = [pin for pin in pins if pin.key in allowed and not pin.is_vgpu]
+    """Holders that keep their slices, and those that may lose them: never vGPUs and shares."""
+    movable = [pin for pin in pins if pin.key in allowed and not pin.stays]
     return Held(
         fixed=tuple(pin for pin in pins if pin not in movable),
         movable=tuple(movable),

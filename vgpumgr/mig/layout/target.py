@@ -79,6 +79,13 @@ class Pinned:
     compute_instance_id: int | None = None
     #: a vGPU is in it, so that the driver does not destroy it, whatever is allowed
     is_vgpu: bool = False
+    #: others have shares of it, too: there is no other slice that all of them could have together
+    is_share: bool = False
+
+    @property
+    def stays(self) -> bool:
+        """Whether it keeps its slice whatever is allowed."""
+        return self.is_vgpu or self.is_share
 
     @property
     def key(self) -> SliceKey:
@@ -187,7 +194,14 @@ def list_owner_pins(owners: Sequence[SliceOwner], free: Collection[str] = ()) ->
     those that others have shares of, too.
     """
     return tuple(
-        Pinned(o.gpu, o.gpu_instance_id, o.holder, o.compute_instance_id, o.vgpu is not None)
+        Pinned(
+            o.gpu,
+            o.gpu_instance_id,
+            o.holder,
+            o.compute_instance_id,
+            o.vgpu is not None,
+            o.is_share,
+        )
         for o in owners
         if o.vm_name not in free or o.vgpu is not None or o.is_share
     )
