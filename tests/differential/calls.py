@@ -142,6 +142,7 @@ BY_HAND = {
     "cuMemPoolGetAttribute": "",
     "cuMemPoolSetAttribute": "",
     "cuMemMap": "",
+    "cuStreamBatchMemOp_v2": "",
     "cuArray3DCreate_v2": "",
     "cuGraphLaunch": "",
     "cuStreamEndCapture": "",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partialmethod
 from typing import Any
 
 from tests.differential.calls import BY_HAND, CALLS, IMAGES, KERNELS
@@ -179,26 +180,20 @@ class Generator:
             if (thing.kind, thing.number) == (kind, number) and thing.alive:
                 self.end(thing)
 
-    # ---- virtual memory: a program of its own, of device 0
+    # ---- programs of their own, of a seed; a capture forbids other threads some calls
+
+    def make_own(self, name: str) -> None:
+        if self.in_turns and self.current is not None:
+            self.emit(name, self.chance.randrange(1 << 30))
 
     def make_cuMemMap(self) -> None:
-        if self.in_turns and self.current is not None and self.devices == 1:
-            self.emit("cuMemMap", self.chance.randrange(1 << 30))
+        if self.devices == 1:  # what is mapped is of device 0
+            self.make_own("cuMemMap")
 
-    def make_cuArray3DCreate_v2(self) -> None:
-        """Arrays and textures: the same."""
-        if self.in_turns and self.current is not None:
-            self.emit("cuArray3DCreate_v2", self.chance.randrange(1 << 30))
-
-    # ---- graphs: programs of their own; a capture forbids other threads some calls
-
-    def make_cuGraphLaunch(self) -> None:
-        if self.in_turns and self.current is not None:
-            self.emit("cuGraphLaunch", self.chance.randrange(1 << 30))
-
-    def make_cuStreamEndCapture(self) -> None:
-        if self.in_turns and self.current is not None:
-            self.emit("cuStreamEndCapture", self.chance.randrange(1 << 30))
+    make_cuStreamBatchMemOp_v2 = partialmethod(make_own, "cuStreamBatchMemOp_v2")
+    make_cuArray3DCreate_v2 = partialmethod(make_own, "cuArray3DCreate_v2")
+    make_cuGraphLaunch = partialmethod(make_own, "cuGraphLaunch")
+    make_cuStreamEndCapture = partialmethod(make_own, "cuStreamEndCapture")
 
     # ---- contexts: each thread has a stack
 

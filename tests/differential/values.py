@@ -51,7 +51,7 @@ WEIGHTS = {
     "cuMemPoolCreate": 2, "cuMemPoolSetAttribute": 3, "cuMemAllocFromPoolAsync": 2,
     "cuModuleUnload": 0.5, "cuStreamDestroy_v2": 0.6, "cuLibraryGetKernel": 3, "cuKernelGetFunction": 3,
     **{name: 2 for name in CALLS if name.startswith(("cuFuncSet", "cuOccupancy", "cuKernel"))},
-    "cuMemcpyDtoHAsync_v2": 2, "cuEventElapsedTime_v2": 5, "cuMemMap": 2, "cuArray3DCreate_v2": 2,
+    "cuMemcpyDtoHAsync_v2": 2, "cuEventElapsedTime_v2": 5, "cuMemMap": 2, "cuStreamBatchMemOp_v2": 2, "cuArray3DCreate_v2": 2,
     "cuMemcpyPeer": 3, "cuStreamWaitEvent": 2,
     "cuEventCreate": 2, "cuEventDestroy_v2": 2, "cuLaunchHostFunc": 2, "cuMemcpy2D_v2": 2, "settle": 0.2,
 }  # fmt: skip

@@ -40,6 +40,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "contexts",
         "memory",
         "streams",
+        "stream_memory",
         "batches",
         "attributes",
         "launches",
@@ -80,6 +81,7 @@ SPECIAL = {
     "peers",
     "limited",
     "link_objects",
+    "wait_until_killed",
 }
 
 
@@ -89,7 +91,7 @@ def ordinary(*programs: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("program", "case"), ordinary("contexts", "memory", "streams", "batches", "attributes")
+    ("program", "case"), ordinary("contexts", "memory", "streams", "stream_memory", "batches", "attributes")
 )
 def test_host_side(slice_machine: Machine, built: Path, program: str, case: str) -> None:
     slice_machine.run(built / program, case)

@@ -23,7 +23,14 @@ pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
 GRAPHS = {
     case: program
-    for program in ("graphs", "graph_objects", "batches", "attributes", "functions")
+    for program in (
+        "graphs",
+        "graph_objects",
+        "batches",
+        "stream_memory",
+        "attributes",
+        "functions",
+    )
     for case in re.findall(
         r'\{ "(\w+)", \w+ \}', (cuda_harness.PROGRAMS / f"{program}.c").read_text()
     )
@@ -119,8 +126,8 @@ def driver_programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pat
     return out, kernels
 
 
-REFUSED = {"dependencies", "read_back"}
-"""Not over the channel: a graph under capture, what nodes are."""
+REFUSED = {"dependencies", "read_back", "wait_until_killed"}
+"""Not over the channel: a graph under capture, what nodes are. And what does not end."""
 
 
 @pytest.mark.parametrize("case", sorted({*GRAPHS} - REFUSED))
@@ -509,3 +516,28 @@ assert runtime.cudaRuntimeGetVersion(byref(own)) == 0
 assert own.value <= below.value and own.value // 1000 == {major}, own.value
 """,
     )
+
+
+def test_processes_killed_while_their_streams_wait_for_memory_leave_nothing(rig: Rig) -> None:
+    """Nothing ends their waits; lanes and memory are the next processes'."""
+    code = """
+context(); s = c_void_p(); ok(cu.cuStreamCreate(byref(s), 1)); p = memory(4096); ok(cu.cuMemsetD8_v2(p, 0, c_size_t(4096)))
+ok(cu.cuCtxSynchronize()); ok(cu.cuStreamWaitValue32_v2(s, p, 1, 0)); ok(cu.cuMemsetD8Async(p, 7, c_size_t(64), s))
+"""
+    before = rig.status().worker.pid
+    for how in (
+        "ok(cu.cuStreamSynchronize(s))",
+        "ok(cu.cuMemFree_v2(p)); ok(cu.cuCtxSynchronize())",
+    ) * 4:
+        waits = start_python(rig, f"{code}print('waits', flush=True); {how}")
+        assert waits.stdout is not None
+        assert waits.stdout.readline() == "waits\n"
+        waits.kill()
+        waits.communicate(timeout=PROGRAM_S)
+        rig.wait_status(lambda s: len(s.lanes) < 8, "lanes freed")
+    rig.wait_status(lambda s: not s.lanes, "all lanes freed")
+    run_python(
+        rig, code + "ok(cu.cuStreamWriteValue32_v2(None, p, 1, 0)); ok(cu.cuStreamSynchronize(s))"
+    )
+    status = rig.status()
+    assert (status.worker.pid, status.violations.count) == (before, 0)

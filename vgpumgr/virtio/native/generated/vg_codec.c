@@ -1759,6 +1759,25 @@ void vg_get_stream_attribute_request(struct vg_decoder *d, struct vg_stream_attr
 	v->value = vg_get_bytes(d, 64);
 }
 
+size_t vg_size_stream_memory_request(const struct vg_stream_memory_request *v)
+{
+	return 16 + vg_blob_size(v->operations.length);
+}
+
+void vg_put_stream_memory_request(struct vg_encoder *e, const struct vg_stream_memory_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->stream);
+	vg_put_bytes(e, v->operations.data, v->operations.length, 8160);
+}
+
+void vg_get_stream_memory_request(struct vg_decoder *d, struct vg_stream_memory_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+	v->operations = vg_get_bytes(d, 8160);
+}
+
 size_t vg_size_host_gate_request(const struct vg_host_gate_request *v __attribute__((unused)))
 {
 	return 24;

@@ -1438,6 +1438,24 @@ static int handle_stream_attribute(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, NULL, 0);
 }
 
+static int handle_stream_memory(struct wk_call *c, bool check_only)
+{
+	struct vg_stream_memory_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_stream_memory_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_stream_memory(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
 static int handle_host_gate(struct wk_call *c, bool check_only)
 {
 	struct vg_host_gate_request in;
@@ -3471,6 +3489,10 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_cuEventElapsedTime_v2: {
 		static const struct wk_operation it = { "cuEventElapsedTime_v2", handle_cuEventElapsedTime_v2, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_stream_memory: {
+		static const struct wk_operation it = { "stream_memory", handle_stream_memory, WK_QUIET | WK_IN_CONTEXT | WK_WORK };
 		return &it;
 	}
 	case VG_OP_image_data: {

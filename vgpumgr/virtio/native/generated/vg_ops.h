@@ -111,6 +111,7 @@ enum vg_op {
 	VG_OP_cuEventQuery = 0x0313,
 	VG_OP_cuEventSynchronize = 0x0314,
 	VG_OP_cuEventElapsedTime_v2 = 0x0315,
+	VG_OP_stream_memory = 0x0320,
 	VG_OP_image_data = 0x0400,
 	VG_OP_module_load = 0x0401,
 	VG_OP_module_unload = 0x0402,
@@ -1184,6 +1185,17 @@ enum { VG_MAX_stream_attribute_request = 96 }; /* bytes on the wire */
 size_t vg_size_stream_attribute_request(const struct vg_stream_attribute_request *v);
 void vg_put_stream_attribute_request(struct vg_encoder *e, const struct vg_stream_attribute_request *v);
 void vg_get_stream_attribute_request(struct vg_decoder *d, struct vg_stream_attribute_request *v);
+
+struct vg_stream_memory_request {
+	uint64_t context;
+	uint64_t stream;
+	struct vg_bytes operations;
+};
+
+enum { VG_MAX_stream_memory_request = 8184 }; /* bytes on the wire */
+size_t vg_size_stream_memory_request(const struct vg_stream_memory_request *v);
+void vg_put_stream_memory_request(struct vg_encoder *e, const struct vg_stream_memory_request *v);
+void vg_get_stream_memory_request(struct vg_decoder *d, struct vg_stream_memory_request *v);
 
 struct vg_host_gate_request {
 	uint64_t context;
