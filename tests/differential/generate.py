@@ -12,7 +12,6 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partialmethod
 from typing import Any
 
 from tests.differential.calls import BY_HAND, CALLS, IMAGES, KERNELS
@@ -26,6 +25,7 @@ from tests.differential.values import (
     NONE,
     NUMBERS,
     ODD_RATE,
+    OWN,
     PLAIN,
     SIZES,
     STEPS,
@@ -146,6 +146,8 @@ class Generator:
         make = getattr(self, f"make_{name}", None)
         if make:
             make()
+        elif name in OWN:
+            self.make_own(name)
         elif make := (POOL_CALLS | LAUNCH_CALLS | DEVICE_CALLS).get(name):
             make(self)
         elif name.startswith(("cuMemset", "cuMemcpy")):
@@ -189,11 +191,6 @@ class Generator:
     def make_cuMemMap(self) -> None:
         if self.devices == 1:  # what is mapped is of device 0
             self.make_own("cuMemMap")
-
-    make_cuStreamBatchMemOp_v2 = partialmethod(make_own, "cuStreamBatchMemOp_v2")
-    make_cuArray3DCreate_v2 = partialmethod(make_own, "cuArray3DCreate_v2")
-    make_cuGraphLaunch = partialmethod(make_own, "cuGraphLaunch")
-    make_cuStreamEndCapture = partialmethod(make_own, "cuStreamEndCapture")
 
     # ---- contexts: each thread has a stack
 

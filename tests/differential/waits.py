@@ -21,7 +21,7 @@ WAIT_PROGRAMS = {
 
 
 class WaitProgram:
-    """Some memory whose words only rise, so that a wait for less than a word becomes is met, whenever it is looked at."""
+    """Memory whose words only rise: a wait for less than a word becomes is met, whenever the word is read."""
 
     def __init__(self, cu: ctypes.CDLL, seed: int) -> None:
         self.cu, self.chance, self.answers = cu, random.Random(seed), list[Any]()
@@ -45,7 +45,8 @@ class WaitProgram:
         return c_uint64(self.memory.value + 8 * self.chance.randrange(WORDS) + odd)
 
     def stream(self) -> c_void_p:
-        return self.chance.choice((*self.streams, c_void_p(2)))
+        """One that only waits: behind a wait, a write could be less than what others wait for."""
+        return self.chance.choice((*self.streams[1:], c_void_p(2)))
 
     def wait(self) -> None:
         """For what the word has or gets in :meth:`finish`."""
@@ -62,7 +63,7 @@ class WaitProgram:
         kind = c_uint32 if bits == 32 else c_uint64
         flags = self.chance.choice((0, 0, 0, 0, 0, 1, 3))
         value = kind(self.round)
-        # in one stream, so that words only rise
+        # in one stream, which never waits, so that words only rise
         self(f"cuStreamWriteValue{bits}{version}", self.streams[0], self.place(), value, flags)
 
     def batch(self) -> None:
@@ -95,18 +96,15 @@ class WaitProgram:
             self("cuStreamWriteValue32_v2", stream, at, c_uint(1 << 30), 0)
 
     def finish(self) -> list[Any]:
-        """Once more when the stream that writes is done: what it still had to write was less."""
-        free, back = c_void_p(), ctypes.create_string_buffer(8 * WORDS)
-        self("cuStreamCreate", byref(free), 1)
-        self.raise_all(free)
-        self("cuStreamSynchronize", self.streams[0])
-        self.raise_all(free)
-        for stream in (*self.streams, c_void_p(2), free):
+        """Nothing is written after that."""
+        back = ctypes.create_string_buffer(8 * WORDS)
+        self.raise_all(self.streams[0])
+        for stream in (*self.streams, c_void_p(2)):
             self("cuStreamSynchronize", stream)
         self("cuMemsetD8_v2", self.memory, self.chance.randrange(256), c_size_t(8 * WORDS))
         self("cuMemcpyDtoH_v2", back, self.memory, c_size_t(8 * WORDS))
         self.answers.append(zlib.crc32(back.raw))
-        for stream in (*self.streams, free):
+        for stream in self.streams:
             self("cuStreamDestroy_v2", stream)
         self("cuMemFree_v2", self.memory)
         return self.answers

@@ -91,7 +91,8 @@ def ordinary(*programs: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("program", "case"), ordinary("contexts", "memory", "streams", "stream_memory", "batches", "attributes")
+    ("program", "case"),
+    ordinary("contexts", "memory", "streams", "stream_memory", "batches", "attributes"),
 )
 def test_host_side(slice_machine: Machine, built: Path, program: str, case: str) -> None:
     slice_machine.run(built / program, case)

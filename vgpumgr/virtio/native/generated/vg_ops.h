@@ -129,6 +129,7 @@ enum vg_op {
 	VG_OP_launch_large = 0x0506,
 	VG_OP_launch_clusters = 0x0507,
 	VG_OP_occupancy_clusters = 0x0508,
+	VG_OP_module_functions = 0x0510,
 	VG_OP_host_gate = 0x0600,
 	VG_OP_host_gate_next = 0x0601,
 	VG_OP_host_gate_open = 0x0602,
@@ -1035,6 +1036,28 @@ enum { VG_MAX_module_global_reply = 16 }; /* bytes on the wire */
 size_t vg_size_module_global_reply(const struct vg_module_global_reply *v);
 void vg_put_module_global_reply(struct vg_encoder *e, const struct vg_module_global_reply *v);
 void vg_get_module_global_reply(struct vg_decoder *d, struct vg_module_global_reply *v);
+
+struct vg_module_functions_request {
+	uint64_t context;
+	uint64_t module;
+	uint32_t first;
+};
+
+enum { VG_MAX_module_functions_request = 24 }; /* bytes on the wire */
+size_t vg_size_module_functions_request(const struct vg_module_functions_request *v);
+void vg_put_module_functions_request(struct vg_encoder *e, const struct vg_module_functions_request *v);
+void vg_get_module_functions_request(struct vg_decoder *d, struct vg_module_functions_request *v);
+
+struct vg_module_functions_reply {
+	uint32_t total;
+	size_t names_length;
+	uint8_t names[7680];
+};
+
+enum { VG_MAX_module_functions_reply = 7696 }; /* bytes on the wire */
+size_t vg_size_module_functions_reply(const struct vg_module_functions_reply *v);
+void vg_put_module_functions_reply(struct vg_encoder *e, const struct vg_module_functions_reply *v);
+void vg_get_module_functions_reply(struct vg_decoder *d, struct vg_module_functions_reply *v);
 
 struct vg_image_link_request {
 	uint64_t context;

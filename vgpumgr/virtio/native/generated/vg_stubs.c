@@ -120,6 +120,8 @@ const char *vg_sent_name(uint32_t op)
 		return "module_function";
 	case VG_OP_module_global:
 		return "module_global";
+	case VG_OP_module_functions:
+		return "module_functions";
 	case VG_OP_image_link:
 		return "image_link";
 	case VG_OP_image_read:
@@ -1194,6 +1196,25 @@ CUresult vg_send_module_global(const struct vg_module_global_request *in, struct
 	r = shim_send(&f);
 	if (shim_has_reply(&f))
 		vg_get_module_global_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_module_functions(const struct vg_module_functions_request *in, struct vg_module_functions_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_module_functions, SHIM_SYNC, vg_size_module_functions_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_module_functions_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_module_functions_reply(&f.decoder, out);
 	else
 		memset(out, 0, sizeof(*out));
 	return shim_end(&f, r, true);

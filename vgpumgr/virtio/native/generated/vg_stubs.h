@@ -62,6 +62,7 @@ CUresult vg_send_module_load(const struct vg_module_load_request *in, struct vg_
 CUresult vg_send_module_unload(const struct vg_module_unload_request *in);
 CUresult vg_send_module_function(const struct vg_module_function_request *in, struct vg_module_function_reply *out);
 CUresult vg_send_module_global(const struct vg_module_global_request *in, struct vg_module_global_reply *out);
+CUresult vg_send_module_functions(const struct vg_module_functions_request *in, struct vg_module_functions_reply *out);
 CUresult vg_send_image_link(const struct vg_image_link_request *in, struct vg_image_link_reply *out);
 CUresult vg_send_image_read(const struct vg_image_read_request *in, struct shim_bulk *bulk);
 CUresult vg_send_image_drop(const struct vg_image_drop_request *in);

@@ -63,6 +63,7 @@ CUresult wk_do_module_load(struct wk_call *c, const struct vg_module_load_reques
 CUresult wk_do_module_unload(struct wk_call *c, const struct vg_module_unload_request *in);
 CUresult wk_do_module_function(struct wk_call *c, const struct vg_module_function_request *in, struct vg_module_function_reply *out);
 CUresult wk_do_module_global(struct wk_call *c, const struct vg_module_global_request *in, struct vg_module_global_reply *out);
+CUresult wk_do_module_functions(struct wk_call *c, const struct vg_module_functions_request *in, struct vg_module_functions_reply *out);
 CUresult wk_do_image_link(struct wk_call *c, const struct vg_image_link_request *in, struct vg_image_link_reply *out);
 CUresult wk_do_image_read(struct wk_call *c, const struct vg_image_read_request *in);
 CUresult wk_do_image_drop(struct wk_call *c, const struct vg_image_drop_request *in);
