@@ -163,7 +163,12 @@ void wk_share_resume(struct wk_session *session, struct wk_object *target)
 
 /* ---- waits for memory */
 
-bool wk_share_wait_add(struct wk_object *target, struct wk_wait *wait)
+struct wk_wait *wk_share_wait_begin(struct wk_call *c, const struct wk_object *stream)
+{
+	return c->sharing ? wk_wait_begin(stream) : NULL;
+}
+
+static bool add_wait(struct wk_object *target, struct wk_wait *wait)
 {
 	bool added;
 
@@ -171,6 +176,14 @@ bool wk_share_wait_add(struct wk_object *target, struct wk_wait *wait)
 	added = target->queued && wk_waits_add(target, wait);
 	pthread_mutex_unlock(&share.lock);
 	return added;
+}
+
+void wk_share_wait_end(struct wk_call *c, struct wk_object *stream, struct wk_wait *wait, CUresult r)
+{
+	if (!wait)
+		return;
+	if (r != CUDA_SUCCESS || !wk_wait_follow(wait, stream) || !add_wait(stream ? stream : c->context, wait))
+		wk_wait_end(wait);
 }
 
 /* Under the lock. */

@@ -14,7 +14,7 @@ struct wk_wait {
 	CUevent before, behind;
 };
 
-static void end(struct wk_wait *wait)
+void wk_wait_end(struct wk_wait *wait)
 {
 	if (wait->before)
 		wk_driver.cuEventDestroy_v2(wait->before);
@@ -29,22 +29,19 @@ static bool record(CUevent *event, const struct wk_object *stream)
 	       wk_driver.cuEventRecordWithFlags(*event, wk_raw(stream), 0) == CUDA_SUCCESS;
 }
 
-struct wk_wait *wk_share_wait_begin(struct wk_call *c, const struct wk_object *stream)
+struct wk_wait *wk_wait_begin(const struct wk_object *stream)
 {
-	struct wk_wait *wait = c->sharing ? calloc(1, sizeof(*wait)) : NULL;
+	struct wk_wait *wait = calloc(1, sizeof(*wait));
 
 	if (!wait || record(&wait->before, stream))
 		return wait;
-	end(wait);
+	wk_wait_end(wait);
 	return NULL;
 }
 
-void wk_share_wait_end(struct wk_call *c, struct wk_object *stream, struct wk_wait *wait, CUresult r)
+bool wk_wait_follow(struct wk_wait *wait, const struct wk_object *stream)
 {
-	if (!wait)
-		return;
-	if (r != CUDA_SUCCESS || !record(&wait->behind, stream) || !wk_share_wait_add(stream ? stream : c->context, wait))
-		end(wait);
+	return record(&wait->behind, stream);
 }
 
 bool wk_waits_add(struct wk_object *target, struct wk_wait *wait)
@@ -66,7 +63,7 @@ bool wk_waits_hold(struct wk_object *target)
 
 	while ((first = target->waits) && wk_driver.cuEventQuery(first->behind) == CUDA_SUCCESS) {
 		target->waits = first->next;
-		end(first);
+		wk_wait_end(first);
 	}
 	return first && wk_driver.cuEventQuery(first->before) == CUDA_SUCCESS;
 }
@@ -79,6 +76,6 @@ void wk_waits_drop(struct wk_object *target, bool with_events)
 		target->waits = wait->next;
 		if (!with_events) /* they have ended with their context */
 			wait->before = wait->behind = NULL;
-		end(wait);
+		wk_wait_end(wait);
 	}
 }
