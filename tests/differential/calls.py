@@ -99,6 +99,7 @@ CALLS = {
     "cuEventElapsedTime_v2": "xf evt evt",
     # modules and functions
     "cuModuleUnload": "-mod",
+    "cuModuleGetFunctionCount": "ou mod",
     "cuModuleGetFunction": "+fun mod str",
     "cuModuleGetGlobal_v2": "+mem oz mod str",
     "cuFuncGetAttribute": "oi i fun",
@@ -142,6 +143,7 @@ BY_HAND = {
     "cuMemPoolGetAttribute": "",
     "cuMemPoolSetAttribute": "",
     "cuMemMap": "",
+    "cuStreamBatchMemOp_v2": "",
     "cuArray3DCreate_v2": "",
     "cuGraphLaunch": "",
     "cuStreamEndCapture": "",

@@ -17,12 +17,14 @@ from typing import Any, Self
 from tests.differential.arrays import ARRAY_PROGRAMS
 from tests.differential.graphs import GRAPH_PROGRAMS
 from tests.differential.virtual import VIRTUAL_PROGRAMS
+from tests.differential.waits import WAIT_PROGRAMS
 from tests.unit.calls_rig import PROGRAM_S, SHIM, guest_env
 from tests.unit.several_rig import Guest
 from tests.unit.transport_rig import LIB, Rig
 from vgpumgr.virtio.codegen.__main__ import load
 
 ROOT = Path(__file__).parents[2]
+OWN_PROGRAMS = {**GRAPH_PROGRAMS, **VIRTUAL_PROGRAMS, **ARRAY_PROGRAMS, **WAIT_PROGRAMS}
 DRIVER = LIB / "sim" / "libcuda.so.1"
 #: what depends on time: done, or not yet
 TIMELY = {"cuStreamQuery", "cuEventQuery", "cuEventElapsedTime_v2"}
@@ -168,7 +170,7 @@ def list_operations() -> dict[str, tuple[str, ...]]:
     for name, function in by_name.items():
         last = by_name[function.via] if function.via else function
         found[name] = last.uses or ((last.operation,) if last.operation else ())
-    for name, others in {**GRAPH_PROGRAMS, **VIRTUAL_PROGRAMS, **ARRAY_PROGRAMS}.items():
+    for name, others in OWN_PROGRAMS.items():
         found[name] = tuple({o for n in (name, *others) for o in found[n]})
     return found
 

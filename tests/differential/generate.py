@@ -25,6 +25,7 @@ from tests.differential.values import (
     NONE,
     NUMBERS,
     ODD_RATE,
+    OWN,
     PLAIN,
     SIZES,
     STEPS,
@@ -145,6 +146,8 @@ class Generator:
         make = getattr(self, f"make_{name}", None)
         if make:
             make()
+        elif name in OWN:
+            self.make_own(name)
         elif make := (POOL_CALLS | LAUNCH_CALLS | DEVICE_CALLS).get(name):
             make(self)
         elif name.startswith(("cuMemset", "cuMemcpy")):
@@ -179,26 +182,15 @@ class Generator:
             if (thing.kind, thing.number) == (kind, number) and thing.alive:
                 self.end(thing)
 
-    # ---- virtual memory: a program of its own, of device 0
+    # ---- programs of their own, of a seed; a capture forbids other threads some calls
+
+    def make_own(self, name: str) -> None:
+        if self.in_turns and self.current is not None:
+            self.emit(name, self.chance.randrange(1 << 30))
 
     def make_cuMemMap(self) -> None:
-        if self.in_turns and self.current is not None and self.devices == 1:
-            self.emit("cuMemMap", self.chance.randrange(1 << 30))
-
-    def make_cuArray3DCreate_v2(self) -> None:
-        """Arrays and textures: the same."""
-        if self.in_turns and self.current is not None:
-            self.emit("cuArray3DCreate_v2", self.chance.randrange(1 << 30))
-
-    # ---- graphs: programs of their own; a capture forbids other threads some calls
-
-    def make_cuGraphLaunch(self) -> None:
-        if self.in_turns and self.current is not None:
-            self.emit("cuGraphLaunch", self.chance.randrange(1 << 30))
-
-    def make_cuStreamEndCapture(self) -> None:
-        if self.in_turns and self.current is not None:
-            self.emit("cuStreamEndCapture", self.chance.randrange(1 << 30))
+        if self.devices == 1:  # what is mapped is of device 0
+            self.make_own("cuMemMap")
 
     # ---- contexts: each thread has a stack
 

@@ -22,6 +22,7 @@ from tests.differential.arrays import run_arrays
 from tests.differential.calls import CALLS, IMAGES, KERNELS, KINDS, PADDING
 from tests.differential.graphs import build_graph, capture_graph
 from tests.differential.virtual import run_virtual
+from tests.differential.waits import run_waits
 
 NUMBERS: dict[str, Any] = {
     "z": c_size_t, "u": c_uint, "i": c_int, "d": c_int, "f": c_float, "b": c_ubyte, "h": c_ushort,
@@ -186,6 +187,9 @@ class Run:
 
     def cuMemMap(self, seed: int) -> list[Any]:
         return [0, *run_virtual(self.cu, seed)]
+
+    def cuStreamBatchMemOp_v2(self, seed: int) -> list[Any]:
+        return [0, *run_waits(self.cu, seed)]
 
     def cuGraphLaunch(self, seed: int) -> list[Any]:
         return [0, *build_graph(self.cu, seed)]

@@ -26,7 +26,7 @@ MATHEMATICS = {
 OTHERS = {"device_use", "call_refused", *MATHEMATICS}
 #: what the guest's driver asks by itself: what kernels print, and how what it posted has gone
 BY_ITSELF = {"output_next", "capture_check"}
-COUNT, SEED = 70, 100
+COUNT, SEED = 80, 100
 #: of the functions that sequences are made of; and pairs, of which there are very many
 FUNCTIONS, FAILING, PAIRS, OPERATION_PAIRS = 90, 60, 2200, 1300
 

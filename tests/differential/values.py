@@ -44,14 +44,17 @@ NUMBERS: dict[str, dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
     "cuOccupancyAvailableDynamicSMemPerBlock": {"i": ((1, 2, 32), (0, -1))},
 }  # fmt: skip
 GOOD = ("all", "empty")
+#: programs of their own, of nothing but a seed
+OWN = ("cuStreamBatchMemOp_v2", "cuArray3DCreate_v2", "cuGraphLaunch", "cuStreamEndCapture")
 WEIGHTS = {
     "cuMemAlloc_v2": 4, "cuLaunchKernel": 8, "cuStreamCreate": 2, "cuEventRecord": 3, "cuModuleLoadData": 2,
     "cuModuleGetFunction": 4, "cuCtxSetCurrent": 2, "cuMemcpyDtoH_v2": 3, "cuMemcpyHtoD_v2": 3,
     "cuDevicePrimaryCtxRelease_v2": 0.5, "cuCtxDestroy_v2": 0.5, "cuCtxPopCurrent_v2": 0.7,
-    "cuMemPoolCreate": 2, "cuMemPoolSetAttribute": 3, "cuMemAllocFromPoolAsync": 2,
+    "cuMemPoolCreate": 2, "cuMemPoolDestroy": 2, "cuMemPoolSetAttribute": 3, "cuMemAllocFromPoolAsync": 2,
+    "cuModuleGetFunctionCount": 2,
     "cuModuleUnload": 0.5, "cuStreamDestroy_v2": 0.6, "cuLibraryGetKernel": 3, "cuKernelGetFunction": 3,
     **{name: 2 for name in CALLS if name.startswith(("cuFuncSet", "cuOccupancy", "cuKernel"))},
     "cuMemcpyDtoHAsync_v2": 2, "cuEventElapsedTime_v2": 5, "cuMemMap": 2, "cuArray3DCreate_v2": 2,
-    "cuMemcpyPeer": 3, "cuStreamWaitEvent": 2,
+    "cuStreamBatchMemOp_v2": 2, "cuMemcpyPeer": 3, "cuStreamWaitEvent": 2,
     "cuEventCreate": 2, "cuEventDestroy_v2": 2, "cuLaunchHostFunc": 2, "cuMemcpy2D_v2": 2, "settle": 0.2,
 }  # fmt: skip

@@ -257,6 +257,29 @@ static size_t some_parts(struct guest *g, uint64_t *words)
 	return 16 * (guest_roll(g) % 3);
 }
 
+/* Waits, writes, reductions and barriers, mostly of what there is; some are none. */
+static size_t some_operations(struct guest *g, uint64_t *words)
+{
+	static const uint64_t kinds[] = {
+		CU_STREAM_MEM_OP_WAIT_VALUE_32,	 CU_STREAM_MEM_OP_WRITE_VALUE_32, CU_STREAM_MEM_OP_WAIT_VALUE_64,
+		CU_STREAM_MEM_OP_WRITE_VALUE_64, CU_STREAM_MEM_OP_BARRIER,	  CU_STREAM_MEM_OP_ATOMIC_REDUCTION,
+	};
+	size_t count = 1 + guest_roll(g) % 8;
+
+	for (size_t i = 0; i < count; i++, words += 4) {
+		uint64_t kind = guest_once_in(g, 40) ? guest_roll(g) % 12 : kinds[guest_roll(g) % 6];
+		bool waits = kind == CU_STREAM_MEM_OP_WAIT_VALUE_32 || kind == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+
+		words[0] = kind | (guest_once_in(g, 40) ? guest_roll(g) << 32 : waits ? guest_roll(g) % 4 << 32 : 0);
+		words[1] = guest_roll(g) % 2 | (uint64_t)(guest_once_in(g, 2) ? 8 : 4) << 32;
+		if (kind == CU_STREAM_MEM_OP_ATOMIC_REDUCTION)
+			words[1] = (guest_once_in(g, 9) ? guest_roll(g) % 99 : (uint64_t)CU_STREAM_ATOMIC_REDUCTION_OP_OR) | 8ull << 32;
+		words[2] = some_address(g, true) + (guest_once_in(g, 9) ? guest_roll(g) % 64 : 0);
+		words[3] = guest_roll(g);
+	}
+	return count * 32;
+}
+
 static void put_bytes(struct guest *g, const struct field *f)
 {
 	static const char *const names[] = { "kernel", "variable", "missing", "other" };
@@ -275,6 +298,8 @@ static void put_bytes(struct guest *g, const struct field *f)
 		length = guest_once_in(g, 3) ? 16 * (guest_roll(g) % 3) : 0;
 	if (!strcmp(f->name, "parts"))
 		length = some_parts(g, words);
+	if (!strcmp(f->name, "operations"))
+		length = some_operations(g, words);
 	if (!strcmp(f->name, "dependencies") || !strcmp(f->name, "edges")) {
 		for (int i = 0; i < 64; i++)
 			words[i] = guest_roll(g) % 2 << 32 | guest_roll(g) % 2;

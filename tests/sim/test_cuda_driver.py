@@ -40,6 +40,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "contexts",
         "memory",
         "streams",
+        "stream_memory",
         "batches",
         "attributes",
         "launches",
@@ -81,6 +82,7 @@ SPECIAL = {
     "peers",
     "limited",
     "link_objects",
+    "wait_until_killed",
 }
 
 
@@ -90,7 +92,8 @@ def ordinary(*programs: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("program", "case"), ordinary("contexts", "memory", "streams", "batches", "attributes")
+    ("program", "case"),
+    ordinary("contexts", "memory", "streams", "stream_memory", "batches", "attributes"),
 )
 def test_host_side(slice_machine: Machine, built: Path, program: str, case: str) -> None:
     slice_machine.run(built / program, case)

@@ -22,6 +22,7 @@ from tests.support.shares_rig import (
     measure,
     share_out,
 )
+from tests.unit.calls_rig import start_python
 from tests.unit.transport_rig import wait_for
 from vgpumgr.virtio import arbiter
 from vgpumgr.virtio.keeper import KeeperError
@@ -155,6 +156,39 @@ def test_an_endless_kernel_is_named_and_stops_nobody() -> None:
         tenants[0].stop(signal.SIGKILL)
         wait_for(lambda: mean(measure(tenants, 1))[1] > 60, "all of the GPU for the other")
         wait_for(lambda: not (s := tenants[0].rig.status().share) or not s.overdue_ns, "its end")
+
+
+#: a stream waits for memory until a line comes; then a copy, which waits for no turn, lets it go on
+WAITING = """
+context(); s, p = c_void_p(), memory(64)
+ok(cu.cuStreamCreate(byref(s), 1)); ok(cu.cuMemsetD8_v2(p, 0, c_size_t(64))); ok(cu.cuCtxSynchronize())
+ok(cu.cuStreamWaitValue32_v2(s, p, 1, 0))
+for i in range(8): ok(cu.cuMemsetD32Async(ctypes.c_uint64(p.value + 8), i, c_size_t(4), s))
+print("waits", flush=True)
+sys.stdin.readline()
+assert cu.cuStreamQuery(s) == 600
+ok(cu.cuMemcpyHtoD_v2(p, (ctypes.c_uint32 * 1)(1), c_size_t(4))); ok(cu.cuStreamSynchronize(s))
+back = ctypes.c_uint32(); ok(cu.cuMemcpyDtoH_v2(byref(back), ctypes.c_uint64(p.value + 8), c_size_t(4)))
+print(back.value, flush=True)
+"""
+
+
+def test_a_stream_that_waits_for_memory_has_no_turn() -> None:
+    with share_out("burst", (50, 50)) as tenants:
+        process = start_python(tenants[0].rig, "import sys\n" + WAITING)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waits\n"
+        tenants[1].start(BUSY)
+        found = mean(measure(tenants, 3))
+        share = tenants[0].rig.status().share
+        assert share is not None
+        assert (found[1] > 60, share.overdue_ns) == (True, 0), (found, share)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "7\n", process.stderr
+        process.communicate(timeout=60)
+        assert process.returncode == 0
 
 
 def test_more_streams_and_processes_are_no_more_time() -> None:

@@ -23,7 +23,14 @@ pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
 GRAPHS = {
     case: program
-    for program in ("graphs", "graph_objects", "batches", "attributes", "functions")
+    for program in (
+        "graphs",
+        "graph_objects",
+        "batches",
+        "stream_memory",
+        "attributes",
+        "functions",
+    )
     for case in re.findall(
         r'\{ "(\w+)", \w+ \}', (cuda_harness.PROGRAMS / f"{program}.c").read_text()
     )
@@ -50,6 +57,7 @@ PROGRAMS = (
     "graphs",
     "managed",
     "pools",
+    "libraries",
     "batches",
     "tensor",
     "virtual",
@@ -120,13 +128,13 @@ def driver_programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pat
     """Where programs of the simulated driver's own tests are, for the guest's driver; and their kernels."""
     out = tmp_path_factory.mktemp("driver")
     kernels = cuda_harness.compile_kernels(out / "kernels.ptx", "-ptx", "-arch=sm_80")
-    for name in {*GRAPHS.values()}:
+    for name in {*GRAPHS.values(), "launches"}:
         cuda_harness.compile_program(name, out)
     return out, kernels
 
 
-REFUSED = {"dependencies", "read_back"}
-"""Not over the channel: a graph under capture, what nodes are."""
+REFUSED = {"dependencies", "read_back", "wait_until_killed"}
+"""Not over the channel: a graph under capture, what nodes are. And what does not end."""
 
 
 @pytest.mark.parametrize("case", sorted({*GRAPHS} - REFUSED))
@@ -137,6 +145,12 @@ def test_graphs_are_as_on_the_driver_itself(
     done = run_program(rig, "env", f"KERNELS={kernels}", str(out / GRAPHS[case]), case)
     assert (done.returncode, done.stderr) == (0, ""), (done.stderr, rig.status())
     assert rig.status().violations.count == 0
+
+
+def test_functions_of_a_module_are_listed(rig: Rig, driver_programs: tuple[Path, Path]) -> None:
+    out, kernels = driver_programs
+    done = run_program(rig, "env", f"KERNELS={kernels}", str(out / "launches"), "enumerate")
+    assert (done.returncode, done.stderr) == (0, ""), (done.stderr, rig.status())
 
 
 @pytest.fixture(scope="module")
@@ -520,3 +534,29 @@ assert runtime.cudaRuntimeGetVersion(byref(own)) == 0
 assert own.value <= below.value and own.value // 1000 == {major}, own.value
 """,
     )
+
+
+def test_processes_killed_while_their_streams_wait_for_memory_leave_nothing(rig: Rig) -> None:
+    """Nothing ends their waits; lanes and memory are the next processes'."""
+    code = """
+context(); s = c_void_p(); p = memory(4096)
+ok(cu.cuStreamCreate(byref(s), 1)); ok(cu.cuMemsetD8_v2(p, 0, c_size_t(4096))); ok(cu.cuCtxSynchronize())
+ok(cu.cuStreamWaitValue32_v2(s, p, 1, 0)); ok(cu.cuMemsetD8Async(p, 7, c_size_t(64), s))
+"""
+    before = rig.status().worker.pid
+    for how in (
+        "ok(cu.cuStreamSynchronize(s))",
+        "ok(cu.cuMemFree_v2(p)); ok(cu.cuCtxSynchronize())",
+    ) * 4:
+        waits = start_python(rig, f"{code}print('waits', flush=True); {how}")
+        assert waits.stdout is not None
+        assert waits.stdout.readline() == "waits\n"
+        waits.kill()
+        waits.communicate(timeout=PROGRAM_S)
+        rig.wait_status(lambda s: len(s.lanes) < 8, "lanes freed")
+    rig.wait_status(lambda s: not s.lanes, "all lanes freed")
+    run_python(
+        rig, code + "ok(cu.cuStreamWriteValue32_v2(None, p, 1, 0)); ok(cu.cuStreamSynchronize(s))"
+    )
+    status = rig.status()
+    assert (status.worker.pid, status.violations.count) == (before, 0)

@@ -36,6 +36,15 @@
 		std::exit(1);                              \
 	} while (0)
 
+/* The call answers that code. */
+#define REFUSED(call, code)                                                                             \
+	do {                                                                                            \
+		cudaError_t error_ = (call);                                                            \
+		if (error_ != (code))                                                                   \
+			FAIL("line %d: %s: %d", __LINE__, #call, (int)error_);                          \
+		cudaGetLastError();                                                                     \
+	} while (0)
+
 #define PASS(...)                                          \
 	do {                                               \
 		std::printf("PASS %s ", PROGRAM);          \

@@ -10,14 +10,6 @@
 #include <cstring>
 #include <vector>
 
-#define REFUSED(call, code)                                                                             \
-	do {                                                                                            \
-		cudaError_t error_ = (call);                                                            \
-		if (error_ != (code))                                                                   \
-			FAIL("line %d: %s: %d", __LINE__, #call, (int)error_);                          \
-		cudaGetLastError();                                                                     \
-	} while (0)
-
 static inline cudaTextureDesc reading(cudaTextureAddressMode mode, bool linear, bool normalized,
 			       cudaTextureReadMode read = cudaReadModeElementType)
 {

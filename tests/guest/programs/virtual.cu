@@ -27,7 +27,7 @@ template <typename F> static F *entry(const char *name)
 		if (result_ != CUDA_SUCCESS)                                                            \
 			FAIL("line %d: %s: %d", __LINE__, #call, (int)result_);                         \
 	} while (0)
-#define REFUSED(call)                                                   \
+#define FAILS(call)                                                   \
 	do {                                                            \
 		if ((call) == CUDA_SUCCESS)                             \
 			FAIL("line %d: %s succeeded", __LINE__, #call); \
@@ -63,7 +63,7 @@ static void grow(CUdeviceptr at)
 	DRIVE(drv_cuMemCreate(&part, unit, &properties, 0));
 	DRIVE(drv_cuMemMap(at, unit, 0, part, 0));
 	DRIVE(drv_cuMemRelease(part));
-	REFUSED(drv_cuMemRelease(part));
+	FAILS(drv_cuMemRelease(part));
 	DRIVE(drv_cuMemSetAccess(at, unit, &access, 1));
 }
 
@@ -143,8 +143,8 @@ int main(int argc, char **argv)
 			check_border((char *)(at + unit));
 		if (used(before) < bytes)
 			FAIL("%zu bytes are mapped, and only %zu are used", bytes, used(before));
-		REFUSED(drv_cuMemUnmap(at, unit / 2));
-		REFUSED(drv_cuMemAddressFree(at, bytes));
+		FAILS(drv_cuMemUnmap(at, unit / 2));
+		FAILS(drv_cuMemAddressFree(at, bytes));
 		CHECK(cudaDeviceSynchronize());
 		DRIVE(drv_cuMemUnmap(at, bytes));
 		DRIVE(drv_cuMemUnmap(at, bytes)); /* nothing is mapped there: as on a GPU */

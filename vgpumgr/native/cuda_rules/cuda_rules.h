@@ -69,6 +69,26 @@ CUresult cuda_stream_attribute_get(const struct cuda_stream_attributes *attribut
 			CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN                                                              \
 	}
 
+/* ---- stream_memory.c */
+
+enum { CUDA_MEMORY_OPERATIONS = 255 }; /* of one batch, at most */
+
+/* One of them, whatever its form in a batch. */
+struct cuda_memory_operation {
+	CUstreamBatchMemOpType kind;
+	unsigned int flags;           /* of a wait its condition, of a barrier its reach */
+	CUstreamAtomicReductionOpType reduction;
+	size_t bytes;                 /* 4 or 8; 0: it has no address */
+	CUdeviceptr address;
+	uint64_t value;
+};
+
+CUresult cuda_check_memory_operations(const CUstreamBatchMemOpParams *list, unsigned int count, unsigned int flags);
+/* `old`: by the interface before CUDA 11.7. That the address is memory is the caller's to check. */
+CUresult cuda_read_memory_operation(const CUstreamBatchMemOpParams *p, bool old, struct cuda_memory_operation *out);
+void cuda_write_memory_operation(const struct cuda_memory_operation *from, CUstreamBatchMemOpParams *p);
+bool cuda_is_wait(const struct cuda_memory_operation *operation);
+
 /* ---- entry.c: how a program finds functions */
 
 /* One version of one name; version 11040 is CUDA 11.4. */

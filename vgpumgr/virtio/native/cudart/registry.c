@@ -39,7 +39,8 @@ struct symbol {
 
 struct image {
 	struct image *next;
-	const struct fatbin_wrapper *wrapper;
+	const struct fatbin_wrapper *wrapper; /* NULL: of a library */
+	CUlibrary library;
 	bool has_managed;
 	struct module *modules;
 };
@@ -70,19 +71,41 @@ static struct symbol *find(const void *host)
 	return symbol;
 }
 
-struct image *registry_add_image(const struct fatbin_wrapper *wrapper)
+static struct image *add_image(const struct fatbin_wrapper *wrapper, CUlibrary library)
 {
-	struct image *image;
+	struct image *image = calloc(1, sizeof(*image));
 
-	if (!wrapper || wrapper->magic != FATBIN_WRAPPER_MAGIC || wrapper->version < 1 || wrapper->version > 2)
-		return NULL;
-	image = calloc(1, sizeof(*image));
 	if (!image)
 		return NULL;
 	image->wrapper = wrapper;
+	image->library = library;
 	rt_lock();
 	image->next = images;
 	images = image;
+	rt_unlock();
+	return image;
+}
+
+struct image *registry_add_image(const struct fatbin_wrapper *wrapper)
+{
+	if (!wrapper || wrapper->magic != FATBIN_WRAPPER_MAGIC || wrapper->version < 1 || wrapper->version > 2)
+		return NULL;
+	return add_image(wrapper, NULL);
+}
+
+struct image *registry_add_library(CUlibrary library)
+{
+	return add_image(NULL, library);
+}
+
+struct image *registry_find_library(CUlibrary library)
+{
+	struct image *image;
+
+	rt_lock();
+	image = images;
+	while (image && (image->wrapper || image->library != library))
+		image = image->next;
 	rt_unlock();
 	return image;
 }
@@ -106,6 +129,17 @@ static void add_symbol(struct image *image, const void *host, const char *name, 
 void registry_add_kernel(struct image *image, const void *host, const char *name)
 {
 	add_symbol(image, host, name, KERNEL);
+}
+
+void registry_add_library_kernel(struct image *image, CUkernel kernel, const char *name)
+{
+	bool known;
+
+	rt_lock();
+	known = find(kernel);
+	rt_unlock();
+	if (!known)
+		add_symbol(image, kernel, name, KERNEL);
 }
 
 void registry_add_variable(struct image *image, const void *host, const char *name)
@@ -306,6 +340,8 @@ static cudaError_t resolve(const struct symbol *symbol, CUmodule module, struct 
 {
 	CUresult err;
 
+	if (symbol->image->library)
+		return rt_error(CU(cuKernelGetFunction, &binding->function, (CUkernel)symbol->host));
 	if (symbol->kind == KERNEL) {
 		err = CU(cuModuleGetFunction, &binding->function, module, symbol->name);
 		return err == CUDA_ERROR_NOT_FOUND ? cudaErrorInvalidDeviceFunction : rt_error(err);
@@ -318,8 +354,8 @@ static cudaError_t resolve(const struct symbol *symbol, CUmodule module, struct 
 static cudaError_t bind(struct symbol *symbol, uint64_t context, struct binding *out)
 {
 	struct binding *binding = symbol->bindings;
-	CUmodule module;
-	cudaError_t error;
+	CUmodule module = NULL;
+	cudaError_t error = cudaSuccess;
 
 	while (binding && binding->context != context)
 		binding = binding->next;
@@ -327,7 +363,8 @@ static cudaError_t bind(struct symbol *symbol, uint64_t context, struct binding 
 		*out = *binding;
 		return cudaSuccess;
 	}
-	error = module_of(symbol->image, context, &module);
+	if (!symbol->image->library)
+		error = module_of(symbol->image, context, &module);
 	if (error != cudaSuccess)
 		return error;
 	binding = calloc(1, sizeof(*binding));

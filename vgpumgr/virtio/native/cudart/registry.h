@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "driver.h"
+
 /* What nvcc hands to __cudaRegisterFatBinary(); see fatbinary_section.h. */
 struct fatbin_wrapper {
 	int magic;             /* FATBIN_WRAPPER_MAGIC */
@@ -23,6 +25,12 @@ struct image; /* one registered fat binary */
 struct image *registry_add_image(const struct fatbin_wrapper *wrapper);
 /* Unloads it everywhere and forgets its kernels and variables. */
 void registry_remove_image(struct image *image);
+/* A library that the program has loaded: an image that the driver keeps. NULL: no memory. */
+struct image *registry_add_library(CUlibrary library);
+/* NULL: not one of ours. */
+struct image *registry_find_library(CUlibrary library);
+/* Its kernel, which a program passes where it would pass a kernel's host stub. The name is the driver's. */
+void registry_add_library_kernel(struct image *image, CUkernel kernel, const char *name);
 /* Names are not copied: they live as long as the program's text. */
 void registry_add_kernel(struct image *image, const void *host, const char *name);
 void registry_add_variable(struct image *image, const void *host, const char *name);

@@ -1493,6 +1493,42 @@ void vg_get_module_global_reply(struct vg_decoder *d, struct vg_module_global_re
 	v->bytes = vg_get_u64(d);
 }
 
+size_t vg_size_module_functions_request(const struct vg_module_functions_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_module_functions_request(struct vg_encoder *e, const struct vg_module_functions_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->module);
+	vg_put_u64(e, v->first);
+}
+
+void vg_get_module_functions_request(struct vg_decoder *d, struct vg_module_functions_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->module = vg_get_handle(d, VG_TAG_MODULE);
+	v->first = vg_get_u32(d);
+}
+
+size_t vg_size_module_functions_reply(const struct vg_module_functions_reply *v)
+{
+	return 8 + vg_blob_size(v->names_length);
+}
+
+void vg_put_module_functions_reply(struct vg_encoder *e, const struct vg_module_functions_reply *v)
+{
+	vg_put_u64(e, v->total);
+	vg_put_bytes(e, v->names, v->names_length, 7680);
+}
+
+void vg_get_module_functions_reply(struct vg_decoder *d, struct vg_module_functions_reply *v)
+{
+	v->total = vg_get_u32(d);
+	v->names_length = vg_get_array(d, v->names, 7680);
+}
+
 size_t vg_size_image_link_request(const struct vg_image_link_request *v)
 {
 	return 32 + vg_blob_size(v->options.length) + vg_blob_size(v->parts.length);
@@ -1757,6 +1793,25 @@ void vg_get_stream_attribute_request(struct vg_decoder *d, struct vg_stream_attr
 	v->stream = vg_get_handle(d, VG_TAG_STREAM);
 	v->attribute = vg_get_u32(d);
 	v->value = vg_get_bytes(d, 64);
+}
+
+size_t vg_size_stream_memory_request(const struct vg_stream_memory_request *v)
+{
+	return 16 + vg_blob_size(v->operations.length);
+}
+
+void vg_put_stream_memory_request(struct vg_encoder *e, const struct vg_stream_memory_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->stream);
+	vg_put_bytes(e, v->operations.data, v->operations.length, 8160);
+}
+
+void vg_get_stream_memory_request(struct vg_decoder *d, struct vg_stream_memory_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+	v->operations = vg_get_bytes(d, 8160);
 }
 
 size_t vg_size_host_gate_request(const struct vg_host_gate_request *v __attribute__((unused)))

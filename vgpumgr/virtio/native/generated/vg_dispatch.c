@@ -1270,6 +1270,36 @@ static int handle_module_global(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, data, size);
 }
 
+static int handle_module_functions(struct wk_call *c, bool check_only)
+{
+	struct vg_module_functions_request in;
+	struct vg_module_functions_reply out;
+	uint8_t data[VG_MAX_module_functions_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_module_functions_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_module_functions(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_module_functions_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_module_functions_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
 static int handle_image_link(struct wk_call *c, bool check_only)
 {
 	struct vg_image_link_request in;
@@ -1435,6 +1465,24 @@ static int handle_stream_attribute(struct wk_call *c, bool check_only)
 	r = wk_begin(c, in.context);
 	if (r == CUDA_SUCCESS)
 		r = wk_do_stream_attribute(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_stream_memory(struct wk_call *c, bool check_only)
+{
+	struct vg_stream_memory_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_stream_memory_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_stream_memory(c, &in);
 	return wk_finish(c, r, NULL, 0);
 }
 
@@ -3473,6 +3521,10 @@ const struct wk_operation *wk_operation(uint32_t op)
 		static const struct wk_operation it = { "cuEventElapsedTime_v2", handle_cuEventElapsedTime_v2, WK_IN_CONTEXT };
 		return &it;
 	}
+	case VG_OP_stream_memory: {
+		static const struct wk_operation it = { "stream_memory", handle_stream_memory, WK_QUIET | WK_IN_CONTEXT | WK_WORK };
+		return &it;
+	}
 	case VG_OP_image_data: {
 		static const struct wk_operation it = { "image_data", handle_image_data, WK_QUIET | WK_RUN_AFTER_ERROR | WK_BULK_IN };
 		return &it;
@@ -3539,6 +3591,10 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_occupancy_clusters: {
 		static const struct wk_operation it = { "occupancy_clusters", handle_occupancy_clusters, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_module_functions: {
+		static const struct wk_operation it = { "module_functions", handle_module_functions, WK_IN_CONTEXT };
 		return &it;
 	}
 	case VG_OP_host_gate: {

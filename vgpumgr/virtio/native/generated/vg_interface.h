@@ -80,6 +80,7 @@ static const uint64_t vg_interface_words[] = {
 	0x0313cac4e5378179, /* cuEventQuery */
 	0x03142523fba782e0, /* cuEventSynchronize */
 	0x0315b2b8307a111f, /* cuEventElapsedTime_v2 */
+	0x0320bc9a9ef9080f, /* stream_memory */
 	0x040010dea2fde5ac, /* image_data */
 	0x0401222d95c0e38e, /* module_load */
 	0x0402e63b3206a6ed, /* module_unload */
@@ -97,6 +98,7 @@ static const uint64_t vg_interface_words[] = {
 	0x05067ee520906803, /* launch_large */
 	0x050721830f5ac4ca, /* launch_clusters */
 	0x05085d45f18ce564, /* occupancy_clusters */
+	0x051092f0ee48ece4, /* module_functions */
 	0x0600faefa5842085, /* host_gate */
 	0x0601d87944a7bf9a, /* host_gate_next */
 	0x06024a427a038074, /* host_gate_open */
@@ -137,7 +139,7 @@ static const uint64_t vg_interface_words[] = {
 };
 
 static const struct vg_interface vg_interface = {
-	vg_interface_words, 127, { 0x5b, 0xf1, 0xc7, 0xdc, 0xf4, 0x9d, 0x74, 0xee, 0xfc, 0x25, 0xa4, 0x3d, 0x60, 0x59, 0x10, 0x5c },
+	vg_interface_words, 129, { 0xae, 0x76, 0x7d, 0x8a, 0x39, 0xd7, 0x16, 0x63, 0x31, 0x33, 0x7b, 0x3f, 0x50, 0x0b, 0xce, 0xbd },
 };
 
 #endif

@@ -111,6 +111,7 @@ enum vg_op {
 	VG_OP_cuEventQuery = 0x0313,
 	VG_OP_cuEventSynchronize = 0x0314,
 	VG_OP_cuEventElapsedTime_v2 = 0x0315,
+	VG_OP_stream_memory = 0x0320,
 	VG_OP_image_data = 0x0400,
 	VG_OP_module_load = 0x0401,
 	VG_OP_module_unload = 0x0402,
@@ -128,6 +129,7 @@ enum vg_op {
 	VG_OP_launch_large = 0x0506,
 	VG_OP_launch_clusters = 0x0507,
 	VG_OP_occupancy_clusters = 0x0508,
+	VG_OP_module_functions = 0x0510,
 	VG_OP_host_gate = 0x0600,
 	VG_OP_host_gate_next = 0x0601,
 	VG_OP_host_gate_open = 0x0602,
@@ -1035,6 +1037,28 @@ size_t vg_size_module_global_reply(const struct vg_module_global_reply *v);
 void vg_put_module_global_reply(struct vg_encoder *e, const struct vg_module_global_reply *v);
 void vg_get_module_global_reply(struct vg_decoder *d, struct vg_module_global_reply *v);
 
+struct vg_module_functions_request {
+	uint64_t context;
+	uint64_t module;
+	uint32_t first;
+};
+
+enum { VG_MAX_module_functions_request = 24 }; /* bytes on the wire */
+size_t vg_size_module_functions_request(const struct vg_module_functions_request *v);
+void vg_put_module_functions_request(struct vg_encoder *e, const struct vg_module_functions_request *v);
+void vg_get_module_functions_request(struct vg_decoder *d, struct vg_module_functions_request *v);
+
+struct vg_module_functions_reply {
+	uint32_t total;
+	size_t names_length;
+	uint8_t names[7680];
+};
+
+enum { VG_MAX_module_functions_reply = 7696 }; /* bytes on the wire */
+size_t vg_size_module_functions_reply(const struct vg_module_functions_reply *v);
+void vg_put_module_functions_reply(struct vg_encoder *e, const struct vg_module_functions_reply *v);
+void vg_get_module_functions_reply(struct vg_decoder *d, struct vg_module_functions_reply *v);
+
 struct vg_image_link_request {
 	uint64_t context;
 	uint32_t upload;
@@ -1184,6 +1208,17 @@ enum { VG_MAX_stream_attribute_request = 96 }; /* bytes on the wire */
 size_t vg_size_stream_attribute_request(const struct vg_stream_attribute_request *v);
 void vg_put_stream_attribute_request(struct vg_encoder *e, const struct vg_stream_attribute_request *v);
 void vg_get_stream_attribute_request(struct vg_decoder *d, struct vg_stream_attribute_request *v);
+
+struct vg_stream_memory_request {
+	uint64_t context;
+	uint64_t stream;
+	struct vg_bytes operations;
+};
+
+enum { VG_MAX_stream_memory_request = 8184 }; /* bytes on the wire */
+size_t vg_size_stream_memory_request(const struct vg_stream_memory_request *v);
+void vg_put_stream_memory_request(struct vg_encoder *e, const struct vg_stream_memory_request *v);
+void vg_get_stream_memory_request(struct vg_decoder *d, struct vg_stream_memory_request *v);
 
 struct vg_host_gate_request {
 	uint64_t context;

@@ -120,6 +120,8 @@ const char *vg_sent_name(uint32_t op)
 		return "module_function";
 	case VG_OP_module_global:
 		return "module_global";
+	case VG_OP_module_functions:
+		return "module_functions";
 	case VG_OP_image_link:
 		return "image_link";
 	case VG_OP_image_read:
@@ -136,6 +138,8 @@ const char *vg_sent_name(uint32_t op)
 		return "occupancy_clusters";
 	case VG_OP_stream_attribute:
 		return "stream_attribute";
+	case VG_OP_stream_memory:
+		return "stream_memory";
 	case VG_OP_host_gate:
 		return "host_gate";
 	case VG_OP_host_gate_next:
@@ -1197,6 +1201,25 @@ CUresult vg_send_module_global(const struct vg_module_global_request *in, struct
 	return shim_end(&f, r, true);
 }
 
+CUresult vg_send_module_functions(const struct vg_module_functions_request *in, struct vg_module_functions_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_module_functions, SHIM_SYNC, vg_size_module_functions_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_module_functions_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_module_functions_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
 CUresult vg_send_image_link(const struct vg_image_link_request *in, struct vg_image_link_reply *out)
 {
 	struct shim_frame f;
@@ -1368,6 +1391,36 @@ CUresult vg_send_stream_attribute(const struct vg_stream_attribute_request *in)
 	vg_put_stream_attribute_request(&f.encoder, in);
 	r = shim_send(&f);
 	return shim_end(&f, r, false);
+}
+
+static CUresult send_long_stream_memory(const struct vg_stream_memory_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_stream_memory, SHIM_QUIET, vg_size_stream_memory_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_stream_memory_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_stream_memory(const struct vg_stream_memory_request *in)
+{
+	uint64_t asked[SHIM_KEY_MAX / 8];
+	struct vg_encoder e;
+	size_t size = vg_size_stream_memory_request(in);
+
+	if (size > sizeof(asked))
+		return send_long_stream_memory(in);
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_u64(&e, in->context);
+	vg_put_u64(&e, in->stream);
+	vg_put_bytes(&e, in->operations.data, in->operations.length, 8160);
+	if (e.failed || e.at != (uint8_t *)asked + size)
+		return CUDA_ERROR_INVALID_VALUE;
+	return shim_post(shim_channel_by(in->context), VG_OP_stream_memory, asked, size);
 }
 
 CUresult vg_send_host_gate(const struct vg_host_gate_request *in)

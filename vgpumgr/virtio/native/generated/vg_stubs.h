@@ -62,6 +62,7 @@ CUresult vg_send_module_load(const struct vg_module_load_request *in, struct vg_
 CUresult vg_send_module_unload(const struct vg_module_unload_request *in);
 CUresult vg_send_module_function(const struct vg_module_function_request *in, struct vg_module_function_reply *out);
 CUresult vg_send_module_global(const struct vg_module_global_request *in, struct vg_module_global_reply *out);
+CUresult vg_send_module_functions(const struct vg_module_functions_request *in, struct vg_module_functions_reply *out);
 CUresult vg_send_image_link(const struct vg_image_link_request *in, struct vg_image_link_reply *out);
 CUresult vg_send_image_read(const struct vg_image_read_request *in, struct shim_bulk *bulk);
 CUresult vg_send_image_drop(const struct vg_image_drop_request *in);
@@ -70,6 +71,7 @@ CUresult vg_send_launch_large(const struct vg_launch_large_request *in, struct s
 CUresult vg_send_launch_clusters(const struct vg_launch_clusters_request *in);
 CUresult vg_send_occupancy_clusters(const struct vg_occupancy_clusters_request *in, struct vg_occupancy_clusters_reply *out);
 CUresult vg_send_stream_attribute(const struct vg_stream_attribute_request *in);
+CUresult vg_send_stream_memory(const struct vg_stream_memory_request *in);
 CUresult vg_send_host_gate(const struct vg_host_gate_request *in);
 CUresult vg_send_host_gate_next(struct vg_host_gate_next_reply *out);
 CUresult vg_send_host_gate_open(const struct vg_host_gate_open_request *in);

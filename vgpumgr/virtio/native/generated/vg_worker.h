@@ -63,6 +63,7 @@ CUresult wk_do_module_load(struct wk_call *c, const struct vg_module_load_reques
 CUresult wk_do_module_unload(struct wk_call *c, const struct vg_module_unload_request *in);
 CUresult wk_do_module_function(struct wk_call *c, const struct vg_module_function_request *in, struct vg_module_function_reply *out);
 CUresult wk_do_module_global(struct wk_call *c, const struct vg_module_global_request *in, struct vg_module_global_reply *out);
+CUresult wk_do_module_functions(struct wk_call *c, const struct vg_module_functions_request *in, struct vg_module_functions_reply *out);
 CUresult wk_do_image_link(struct wk_call *c, const struct vg_image_link_request *in, struct vg_image_link_reply *out);
 CUresult wk_do_image_read(struct wk_call *c, const struct vg_image_read_request *in);
 CUresult wk_do_image_drop(struct wk_call *c, const struct vg_image_drop_request *in);
@@ -71,6 +72,7 @@ CUresult wk_do_launch_large(struct wk_call *c, const struct vg_launch_large_requ
 CUresult wk_do_launch_clusters(struct wk_call *c, const struct vg_launch_clusters_request *in);
 CUresult wk_do_occupancy_clusters(struct wk_call *c, const struct vg_occupancy_clusters_request *in, struct vg_occupancy_clusters_reply *out);
 CUresult wk_do_stream_attribute(struct wk_call *c, const struct vg_stream_attribute_request *in);
+CUresult wk_do_stream_memory(struct wk_call *c, const struct vg_stream_memory_request *in);
 CUresult wk_do_host_gate(struct wk_call *c, const struct vg_host_gate_request *in);
 CUresult wk_do_host_gate_next(struct wk_call *c, struct vg_host_gate_next_reply *out);
 CUresult wk_do_host_gate_open(struct wk_call *c, const struct vg_host_gate_open_request *in);

@@ -33,6 +33,34 @@ NULL_API CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, con
 	return CUDA_SUCCESS;
 }
 
+/* A module's functions are all the module. */
+enum { MODULE_FUNCTIONS = 3 };
+
+NULL_API CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule module)
+{
+	ENTER;
+	null_check(NULL_MODULE, module);
+	*count = MODULE_FUNCTIONS;
+	return CUDA_SUCCESS;
+}
+
+NULL_API CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodule module)
+{
+	ENTER;
+	null_check(NULL_MODULE, module);
+	for (unsigned int i = 0; i < count && i < MODULE_FUNCTIONS; i++)
+		functions[i] = (CUfunction)module;
+	return CUDA_SUCCESS;
+}
+
+NULL_API CUresult cuFuncGetName(const char **name, CUfunction function)
+{
+	ENTER;
+	null_check(NULL_MODULE, function);
+	*name = "kernel";
+	return CUDA_SUCCESS;
+}
+
 NULL_API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name)
 {
 	ENTER;

@@ -2,6 +2,7 @@
 #include "../trydriver/start.h"
 #include "books.h"
 
+#include <cuda_rules.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -432,6 +433,24 @@ NULL_API CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int
 	(void)flags;
 	null_check_stream(stream);
 	null_check(NULL_EVENT, event);
+	return CUDA_SUCCESS;
+}
+
+/* A wait is met when it is put into the stream. */
+NULL_API CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list, unsigned int flags)
+{
+	struct cuda_memory_operation m;
+
+	ENTER;
+	null_check_stream(stream);
+	if (cuda_check_memory_operations(list, count, flags) != CUDA_SUCCESS)
+		null_abort("a batch of operations in memory");
+	for (unsigned int i = 0; i < count; i++) {
+		if (cuda_read_memory_operation(&list[i], false, &m) != CUDA_SUCCESS)
+			null_abort("an operation in memory");
+		if (m.bytes)
+			null_check_memory(m.address, m.bytes);
+	}
 	return CUDA_SUCCESS;
 }
 

@@ -105,11 +105,25 @@ static bool hidden(CUdevice_attribute attribute)
 	case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES:
 	case CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1:
-	case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1:
+	case CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES:
+	case CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS:
 		return true;
 	default:
 		return false;
+	}
+}
+
+/* The older waits and writes of streams are done by the current ones, whatever the driver says of its own. */
+static CUdevice_attribute current_form(CUdevice_attribute attribute)
+{
+	switch (attribute) {
+	case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1:
+	case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1:
+		return CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS;
+	case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1:
+		return CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR;
+	default:
+		return attribute;
 	}
 }
 
@@ -117,6 +131,7 @@ int shim_attribute(CUdevice ordinal, CUdevice_attribute attribute)
 {
 	const struct shim_device *d;
 
+	attribute = current_form(attribute);
 	if ((attribute == CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY || attribute == CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY) &&
 	    !faults_possible())
 		return 0;

@@ -209,6 +209,17 @@ SHIM_API CUresult cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary
 	return r == CUDA_SUCCESS ? cuModuleGetGlobal_v2(dptr, bytes, module, name) : r;
 }
 
+/* The channel has no managed variables: a library's are plain ones there, which only the device has. */
+SHIM_API CUresult cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+	CUresult r = name && (dptr || bytes) ? cuLibraryGetGlobal(dptr, bytes, library, name) : CUDA_ERROR_INVALID_VALUE;
+
+	if (r == CUDA_SUCCESS)
+		return shim_unsupported("cuLibraryGetManaged", &told);
+	return r;
+}
+
 static struct kernel *new_kernel(struct library *l, const char *name)
 {
 	struct kernel *k = kernels;

@@ -168,9 +168,14 @@ CUresult wk_check_range(struct wk_call *c, uint64_t address, uint64_t count, uin
 	o = hold_at(c->session, address, bytes, c->context);
 	if (!o)
 		return wk_mapping_pin(c, address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-	if (c->pinned[0])
-		c->pinned[1] = o;
-	else
-		c->pinned[0] = o;
-	return CUDA_SUCCESS;
+	for (int i = 0; i < 2; i++) {
+		if (!c->pinned[i]) {
+			c->pinned[i] = o;
+			return CUDA_SUCCESS;
+		}
+	}
+	if (wk_span_add(c, o))
+		return CUDA_SUCCESS;
+	wk_release(o);
+	return CUDA_ERROR_OUT_OF_MEMORY;
 }

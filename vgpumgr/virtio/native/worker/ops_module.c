@@ -74,6 +74,55 @@ CUresult wk_do_module_function(struct wk_call *c, const struct vg_module_functio
 	return keep_function(c, in->created, module, f, out);
 }
 
+/* How many functions a module has; what it says is the code's, and so the guest's. */
+enum { FUNCTIONS = 1 << 20, NAME_BYTES = 4096 };
+
+static CUresult put_names(const CUfunction *functions, uint32_t count, uint32_t first, struct vg_module_functions_reply *out)
+{
+	const char *name;
+	size_t length;
+	CUresult r;
+
+	for (uint32_t i = first; i < count; i++) {
+		r = wk_driver.cuFuncGetName(&name, functions[i]);
+		if (r != CUDA_SUCCESS)
+			return r;
+		length = strlen(name) + 1;
+		if (length > NAME_BYTES) /* no call can have it */
+			return CUDA_ERROR_NOT_SUPPORTED;
+		if (length > sizeof(out->names) - out->names_length)
+			break;
+		memcpy(out->names + out->names_length, name, length);
+		out->names_length += length;
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult wk_do_module_functions(struct wk_call *c, const struct vg_module_functions_request *in,
+				struct vg_module_functions_reply *out)
+{
+	struct wk_object *module WK_HELD = NULL;
+	CUfunction *functions;
+	unsigned int count = 0;
+	CUresult r = wk_hold(c, WK_MODULE, in->module, &module);
+
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuModuleGetFunctionCount(&count, wk_raw(module));
+	if (r != CUDA_SUCCESS)
+		return r;
+	out->total = count;
+	if (in->first >= count)
+		return CUDA_SUCCESS;
+	functions = count <= FUNCTIONS ? calloc(count, sizeof(*functions)) : NULL;
+	if (!functions)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r = wk_driver.cuModuleEnumerateFunctions(functions, count, wk_raw(module));
+	if (r == CUDA_SUCCESS)
+		r = put_names(functions, count, in->first, out);
+	free(functions);
+	return r;
+}
+
 CUresult wk_do_module_global(struct wk_call *c, const struct vg_module_global_request *in,
 			     struct vg_module_global_reply *out)
 {

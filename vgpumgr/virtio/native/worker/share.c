@@ -126,6 +126,7 @@ void wk_share_forget(struct wk_call *c, struct wk_object *context)
 	pthread_mutex_unlock(&share.lock);
 	for (; gone; gone = next) {
 		next = gone->next_queued;
+		wk_waits_drop(gone, false);
 		wk_release(gone);
 	}
 }
@@ -158,6 +159,40 @@ void wk_share_resume(struct wk_session *session, struct wk_object *target)
 		queue(target);
 	atomic_fetch_sub(&target->held, 1);
 	atomic_fetch_sub(&vg_share_row->work, 1);
+}
+
+/* ---- waits for memory */
+
+struct wk_wait *wk_share_wait_begin(struct wk_call *c, const struct wk_object *stream)
+{
+	return c->sharing ? wk_wait_begin(stream) : NULL;
+}
+
+static bool add_wait(struct wk_object *target, struct wk_wait *wait)
+{
+	bool added;
+
+	pthread_mutex_lock(&share.lock);
+	added = target->queued && wk_waits_add(target, wait);
+	pthread_mutex_unlock(&share.lock);
+	return added;
+}
+
+void wk_share_wait_end(struct wk_call *c, struct wk_object *stream, struct wk_wait *wait, CUresult r)
+{
+	if (!wait)
+		return;
+	if (r != CUDA_SUCCESS || !wk_wait_follow(wait, stream) || !add_wait(stream ? stream : c->context, wait))
+		wk_wait_end(wait);
+}
+
+/* Under the lock. */
+static bool any_waits(void)
+{
+	for (const struct wk_object *o = share.first; o; o = o->next_queued)
+		if (o->waits)
+			return true;
+	return false;
 }
 
 /* ---- captures */
@@ -210,8 +245,10 @@ static bool look(struct wk_object **gone)
 		return false;
 	for (struct wk_object *o = share.first; o; o = o->next_queued)
 		atomic_store(&o->marked, false); /* the next launch into it queues it again */
-	for (struct wk_object *o = share.first; o; o = o->next_queued)
+	for (struct wk_object *o = share.first; o; o = o->next_queued) {
 		o->works = ask(o) == CUDA_ERROR_NOT_READY;
+		o->waiting = o->works && wk_waits_hold(o);
+	}
 	if (atomic_load(&vg_share_row->work) != work) {
 		for (struct wk_object *o = share.first; o; o = o->next_queued)
 			atomic_store(&o->marked, true);
@@ -221,7 +258,7 @@ static bool look(struct wk_object **gone)
 		struct wk_object *o = *at;
 
 		if (o->works) {
-			bool held = atomic_load(&o->held);
+			bool held = o->waiting || atomic_load(&o->held);
 
 			if (!held)
 				atomic_store(&o->marked, true);
@@ -242,10 +279,12 @@ static void release(struct wk_object *gone)
 	while (gone) {
 		struct wk_object *next = gone->next_queued;
 		CUevent mark = gone->mark;
+		bool current = (mark || gone->waits) && wk_set_current(gone->context) == CUDA_SUCCESS;
 
 		gone->mark = NULL;
-		if (mark && wk_set_current(gone->context) == CUDA_SUCCESS)
+		if (mark && current)
 			wk_driver.cuEventDestroy_v2(mark);
+		wk_waits_drop(gone, current);
 		wk_release(gone);
 		gone = next;
 	}
@@ -296,12 +335,39 @@ static void attend(void)
 	}
 }
 
+/*
+ * Under the lock. Nothing says when a wait for memory ends: what sets the value may be a copy, which waits for no turn. What
+ * goes on then is work as any other.
+ */
+static void watch_waits(void)
+{
+	struct timespec until;
+	struct wk_object *gone = NULL;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += OPEN_NS;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	pthread_cond_timedwait(&share.more, &share.lock, &until);
+	if (share.stopping || atomic_load(&vg_share_row->busy))
+		return;
+	if (!look(&gone)) {
+		atomic_store(&vg_share_row->busy, 1);
+		vg_share_ring();
+	}
+	pthread_mutex_unlock(&share.lock);
+	release(gone);
+	pthread_mutex_lock(&share.lock);
+}
+
 static void *serve(void *unused)
 {
 	pthread_mutex_lock(&share.lock);
 	while (!share.stopping) {
 		if (atomic_load(&vg_share_row->busy))
 			attend();
+		else if (any_waits())
+			watch_waits();
 		else
 			pthread_cond_wait(&share.more, &share.lock);
 	}

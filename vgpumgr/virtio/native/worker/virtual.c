@@ -182,17 +182,30 @@ static size_t count_whole(const struct wk_session *s, uint64_t address, uint64_t
 	return bytes ? 0 : count;
 }
 
+static bool make_spans(struct wk_call *c, size_t more)
+{
+	struct wk_object **at = realloc(c->spans, (c->spans_count + more) * sizeof(*at));
+
+	if (at)
+		c->spans = at;
+	return at;
+}
+
+bool wk_span_add(struct wk_call *c, struct wk_object *memory)
+{
+	if (!make_spans(c, 1))
+		return false;
+	c->spans[c->spans_count++] = memory;
+	return true;
+}
+
 /* Under the lock: holds so many, in the call's spans. */
 static bool pin(struct wk_call *c, size_t first, size_t count)
 {
-	size_t room = c->spans_count + count;
-	struct wk_object **at = realloc(c->spans, room * sizeof(*at));
-
-	if (!at)
+	if (!make_spans(c, count))
 		return false;
-	c->spans = at;
 	for (size_t i = 0; i < count; i++) {
-		at[c->spans_count++] = c->session->mappings.at[first + i];
+		c->spans[c->spans_count++] = c->session->mappings.at[first + i];
 		wk_hold_again(c->session->mappings.at[first + i]);
 	}
 	return true;

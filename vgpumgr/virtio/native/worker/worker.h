@@ -90,7 +90,8 @@ struct wk_object {
 	_Atomic uint32_t held;        /* host functions that hold the stream now */
 	struct wk_object *next_queued;
 	CUevent mark;                 /* behind its work, where a capture has begun; NULL: none was made */
-	bool queued, works, has_mark; /* under the list's lock */
+	bool queued, works, waiting, has_mark; /* under the list's lock */
+	struct wk_wait *waits;        /* for values in memory, the first of them first: share_waits.c; under the list's lock */
 	/* under the session's lock */
 	struct wk_object *owned, *next, **link; /* what is owned and in a table; the neighbours below the same owner */
 	uint32_t slot;
@@ -236,6 +237,8 @@ CUresult wk_check_range(struct wk_call *c, uint64_t address, uint64_t count, uin
 /* Under the lock: drops what is out, in one pass. */
 void wk_ledger_sweep(struct wk_session *session);
 
+/* One more that stays for the call. */
+bool wk_span_add(struct wk_call *c, struct wk_object *memory);
 /* The memory that wk_check_range() has pinned. */
 void wk_unpin(struct wk_call *c);
 
