@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
 GRAPHS = {
     case: program
-    for program in ("graphs", "graph_objects", "batches", "attributes", "functions")
+    for program in ("graphs", "graph_objects", "graph_reads", "batches", "attributes", "functions")
     for case in re.findall(
         r'\{ "(\w+)", \w+ \}', (cuda_harness.PROGRAMS / f"{program}.c").read_text()
     )
@@ -48,6 +48,7 @@ PROGRAMS = (
     "errors",
     "output",
     "graphs",
+    "graph_reads",
     "managed",
     "pools",
     "batches",
@@ -125,8 +126,8 @@ def driver_programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pat
     return out, kernels
 
 
-REFUSED = {"dependencies", "read_back"}
-"""Not over the channel: a graph under capture, what nodes are."""
+REFUSED = {"dependencies"}
+"""Not over the channel: a graph under capture."""
 
 
 @pytest.mark.parametrize("case", sorted({*GRAPHS} - REFUSED))

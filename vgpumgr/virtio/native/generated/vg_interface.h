@@ -123,6 +123,11 @@ static const uint64_t vg_interface_words[] = {
 	0x081042b44691ec46, /* graph_enable */
 	0x0811b9af79960b85, /* graph_host */
 	0x08122a01dc56810b, /* graph_host_copy */
+	0x08132306e6d0a8e3, /* graph_node_read */
+	0x08140b7643026455, /* graph_kernel_attribute */
+	0x08154ea79139d0ae, /* graph_kernel_attributes */
+	0x0816cf3b2f9f46cd, /* graph_exec_child */
+	0x08179e048f229db5, /* graph_child_graph */
 	0x0820ad91bdce80f2, /* capture_begin */
 	0x082127c13ab0903b, /* capture_end */
 	0x08221f00a127061c, /* capture_status */
@@ -137,7 +142,7 @@ static const uint64_t vg_interface_words[] = {
 };
 
 static const struct vg_interface vg_interface = {
-	vg_interface_words, 127, { 0x5b, 0xf1, 0xc7, 0xdc, 0xf4, 0x9d, 0x74, 0xee, 0xfc, 0x25, 0xa4, 0x3d, 0x60, 0x59, 0x10, 0x5c },
+	vg_interface_words, 132, { 0xa3, 0x86, 0x0a, 0x00, 0x35, 0x3c, 0xb1, 0x9b, 0x7e, 0x19, 0x97, 0xdc, 0x7b, 0xe2, 0x79, 0x52 },
 };
 
 #endif
