@@ -16,7 +16,10 @@ from vgpumgr.sim import machine as machines
 
 #: CUDA's rules, and of them what the worker is made with, for those who build one
 RULES = Path(__file__).parents[2] / "vgpumgr" / "native" / "cuda_rules"
-WORKER_RULES = [RULES / f"{name}.c" for name in ("array", "copy", "kernel_attributes", "stream_attributes", "texture")]
+WORKER_RULES = [
+    RULES / f"{name}.c"
+    for name in ("array", "copy", "kernel_attributes", "stream_attributes", "texture")
+]
 WORKER = LIB / "bin" / "vgpumgr-worker"
 NULL_DRIVER = LIB / "bin" / "null" / "libcuda.so.1"
 SHIM = LIB / "guest" / "libcuda.so.1"
