@@ -19,7 +19,11 @@ GRAPH_PROGRAMS = {
         "cuGraphGetNodes", "cuGraphNodeGetType", "cuGraphDestroyNode", "cuGraphInstantiateWithFlags",
         "cuGraphExecDestroy", "cuGraphExecUpdate_v2", "cuGraphNodeSetEnabled", "cuGraphAddHostNode",
         "cuGraphHostNodeSetParams", "cuGraphExecHostNodeSetParams", "cuGraphExecMemcpyNodeSetParams",
-        "cuGraphAddNode_v2", "cuGraphNodeSetParams", "cuGraphExecNodeSetParams",
+        "cuGraphAddNode_v2", "cuGraphNodeSetParams", "cuGraphExecNodeSetParams", "cuGraphKernelNodeGetParams_v2",
+        "cuGraphMemsetNodeGetParams", "cuGraphMemcpyNodeGetParams", "cuGraphEventRecordNodeGetEvent",
+        "cuGraphNodeGetLocalId", "cuGraphKernelNodeGetAttribute", "cuGraphKernelNodeSetAttribute",
+        "cuGraphKernelNodeCopyAttributes", "cuGraphChildGraphNodeGetGraph",
+        "cuGraphExecChildGraphNodeSetParams",
     ],
     "cuStreamEndCapture": [
         "cuStreamGetCaptureInfo", "cuStreamGetCaptureInfo_v3", "cuGraphNodeGetDependencies",
@@ -197,6 +201,41 @@ def _add_node(p: Program, graph: c_void_p, nodes: list[Any], child: c_void_p) ->
         nodes.append(node)
 
 
+class _KernelRead(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS_v2."""
+
+    _fields_ = (
+        ("function", c_void_p), ("shape", c_uint * 7), ("values", c_void_p), ("extra", c_void_p),
+        ("kernel", c_void_p), ("context", c_void_p),
+    )  # fmt: skip
+
+
+def _read_node(p: Program, node: c_void_p, kind: int) -> None:
+    """What a node does, of whatever type it is asked for; and what it is known by."""
+    kernel, fill = _KernelRead(), Fill()
+    if not p("cuGraphKernelNodeGetParams_v2", node, byref(kernel)):
+        count = len(p.kernel()[1][0])
+        values = (c_void_p * count).from_address(kernel.values or 0)
+        p.answers += [*kernel.shape, *[c_uint.from_address(v or 0).value for v in values]]
+    if not p("cuGraphMemsetNodeGetParams", node, byref(fill)):
+        p.answers += [fill.value, fill.element, fill.width, fill.height]
+    copy = (c_uint64 * 25)()
+    if not p("cuGraphMemcpyNodeGetParams", node, copy):
+        p.answers += list(copy[-3:])
+    one, value = c_uint(), (c_uint64 * 8)()
+    p("cuGraphEventRecordNodeGetEvent", node, byref(c_void_p()))
+    p("cuGraphNodeGetLocalId", node, byref(one))
+    for attribute in (2, 8, p.chance.randrange(20)):
+        p("cuGraphKernelNodeGetAttribute", node, attribute, value)
+    value[0] = p.chance.randrange(3)
+    p("cuGraphKernelNodeSetAttribute", node, p.chance.choice((2, 8, 10)), value)
+    p("cuGraphKernelNodeCopyAttributes", node, node)
+    inner, count = c_void_p(), c_size_t()
+    if kind == 4 and not p("cuGraphChildGraphNodeGetGraph", node, byref(inner)):
+        p("cuGraphGetNodes", inner, None, byref(count))
+        p.answers.append(count.value)
+
+
 def build_graph(cu: ctypes.CDLL, seed: int) -> list[Any]:
     """Nodes and edges at random, circles included; what can be run is run, changed, and run again."""
     p = Program(cu, seed)
@@ -215,9 +254,11 @@ def build_graph(cu: ctypes.CDLL, seed: int) -> list[Any]:
     for node in nodes:
         p("cuGraphNodeGetType", node, byref(kind))
         p.answers.append(kind.value)
+        _read_node(p, node, kind.value)
         if executable and p.chance.random() < 0.3:
             other = any_fill(Fill(p.word(), 0, p.chance.randrange(200), 1, 2, 1))
             p("cuGraphExecNodeSetParams", executable, node, byref(other))
+            p("cuGraphExecChildGraphNodeSetParams", executable, node, child)
             p("cuGraphNodeSetParams", node, byref(other))
             p("cuGraphExecHostNodeSetParams", executable, node, byref(p.function_node()))
             p("cuGraphHostNodeSetParams", node, byref(p.function_node()))

@@ -212,14 +212,14 @@ static int use_graph(struct guest *g)
 	static const uint32_t ids[] = {
 		VG_OP_graph_create, VG_OP_graph_kernel, VG_OP_graph_memset, VG_OP_graph_copy,  VG_OP_graph_event,
 		VG_OP_graph_child,  VG_OP_graph_edges,	VG_OP_graph_list,   VG_OP_graph_clone, VG_OP_graph_host_copy,
-		VG_OP_graph_host,   VG_OP_graph_instantiate,
+		VG_OP_graph_host,   VG_OP_graph_instantiate, VG_OP_graph_child_graph, VG_OP_graph_node_read,
 	};
 	int error = 0;
 
 	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]) && !error; i++)
 		error = step(g, find(ids[i]));
 	for (int i = 0; i < 30 && !error; i++)
-		error = step(g, find(VG_OP_graph_create + 1 + guest_roll(g) % (VG_OP_graph_host_copy - VG_OP_graph_create)));
+		error = step(g, find(VG_OP_graph_create + 1 + guest_roll(g) % (VG_OP_graph_child_graph - VG_OP_graph_create)));
 	for (int i = 0; i < 3 && !error; i++)
 		error = step(g, find(VG_OP_graph_launch));
 	for (int i = 0; i < 6 && !error; i++)

@@ -21,6 +21,7 @@ PROGRAMS = (
     "errors",
     "output",
     "graphs",
+    "graph_reads",
     "managed",
     "pools",
     "tensor",

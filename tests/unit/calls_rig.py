@@ -18,7 +18,14 @@ from vgpumgr.sim import machine as machines
 RULES = Path(__file__).parents[2] / "vgpumgr" / "native" / "cuda_rules"
 WORKER_RULES = [
     RULES / f"{name}.c"
-    for name in ("array", "copy", "stream_attributes", "stream_memory", "texture")
+    for name in (
+        "array",
+        "copy",
+        "kernel_attributes",
+        "stream_attributes",
+        "stream_memory",
+        "texture",
+    )
 ]
 WORKER = LIB / "bin" / "vgpumgr-worker"
 NULL_DRIVER = LIB / "bin" / "null" / "libcuda.so.1"

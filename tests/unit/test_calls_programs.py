@@ -26,6 +26,7 @@ GRAPHS = {
     for program in (
         "graphs",
         "graph_objects",
+        "graph_reads",
         "batches",
         "stream_memory",
         "attributes",
@@ -55,6 +56,7 @@ PROGRAMS = (
     "errors",
     "output",
     "graphs",
+    "graph_reads",
     "managed",
     "pools",
     "libraries",
@@ -133,8 +135,8 @@ def driver_programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pat
     return out, kernels
 
 
-REFUSED = {"dependencies", "read_back", "wait_until_killed"}
-"""Not over the channel: a graph under capture, what nodes are. And what does not end."""
+REFUSED = {"dependencies", "wait_until_killed"}
+"""Not over the channel: a graph under capture. And what does not end."""
 
 
 @pytest.mark.parametrize("case", sorted({*GRAPHS} - REFUSED))

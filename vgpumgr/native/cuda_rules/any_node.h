@@ -69,6 +69,15 @@ static inline CUresult any_add(CUgraphNode *out, CUgraph graph, const CUgraphNod
 	}
 }
 
+/* From the third version of adding and the second of changing on: a kernel is of the context that is named, if one is. */
+static inline CUresult any_check_context(const CUgraphNodeParams *p, bool (*is_of)(CUfunction function, CUcontext context))
+{
+	return p && p->type == CU_GRAPH_NODE_TYPE_KERNEL && p->kernel.func && p->kernel.ctx &&
+			       !is_of(p->kernel.func, p->kernel.ctx) ?
+		       CUDA_ERROR_INVALID_CONTEXT :
+		       CUDA_SUCCESS;
+}
+
 /* Of a graph's node, or of its likeness in an executable graph if there is one. */
 static inline CUresult any_set(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams *p)
 {
@@ -99,6 +108,60 @@ static inline CUresult any_set(CUgraphExec exec, CUgraphNode node, const CUgraph
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		return exec ? cuGraphExecEventRecordNodeSetEvent(exec, node, p->eventRecord.event) :
 			      cuGraphEventRecordNodeSetEvent(node, p->eventRecord.event);
+	default:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+}
+
+static inline void any_put_kernel(const CUDA_KERNEL_NODE_PARAMS_v2 *k, CUgraphNodeParams *p)
+{
+	p->kernel.func = k->func;
+	p->kernel.kern = k->kern;
+	p->kernel.ctx = k->ctx;
+	p->kernel.gridDimX = k->gridDimX, p->kernel.gridDimY = k->gridDimY, p->kernel.gridDimZ = k->gridDimZ;
+	p->kernel.blockDimX = k->blockDimX, p->kernel.blockDimY = k->blockDimY, p->kernel.blockDimZ = k->blockDimZ;
+	p->kernel.sharedMemBytes = k->sharedMemBytes;
+	p->kernel.kernelParams = k->kernelParams;
+	p->kernel.extra = k->extra;
+}
+
+/* What a node does, in the words of any_add(). */
+static inline CUresult any_get(CUgraphNode node, CUgraphNodeParams *p)
+{
+	CUDA_KERNEL_NODE_PARAMS_v2 kernel = { .func = NULL };
+	CUDA_MEMSET_NODE_PARAMS fill = { .dst = 0 };
+	CUDA_HOST_NODE_PARAMS host = { .fn = NULL };
+	CUgraphNodeType type;
+	CUresult r = p ? cuGraphNodeGetType(node, &type) : CUDA_ERROR_INVALID_VALUE;
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	*p = (CUgraphNodeParams){ .type = type };
+	switch (type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		r = cuGraphKernelNodeGetParams_v2(node, &kernel);
+		any_put_kernel(&kernel, p);
+		return r;
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return cuGraphMemcpyNodeGetParams(node, &p->memcpy.copyParams);
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		r = cuGraphMemsetNodeGetParams(node, &fill);
+		p->memset.dst = fill.dst, p->memset.pitch = fill.pitch, p->memset.value = fill.value;
+		p->memset.elementSize = fill.elementSize, p->memset.width = fill.width, p->memset.height = fill.height;
+		return r;
+	case CU_GRAPH_NODE_TYPE_HOST:
+		r = cuGraphHostNodeGetParams(node, &host);
+		p->host.fn = host.fn, p->host.userData = host.userData;
+		return r;
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		p->graph.ownership = CU_GRAPH_CHILD_GRAPH_OWNERSHIP_INVALID;
+		return cuGraphChildGraphNodeGetGraph(node, &p->graph.graph);
+	case CU_GRAPH_NODE_TYPE_EMPTY:
+		return CUDA_SUCCESS;
+	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+		return cuGraphEventWaitNodeGetEvent(node, &p->eventWait.event);
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+		return cuGraphEventRecordNodeGetEvent(node, &p->eventRecord.event);
 	default:
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}

@@ -197,6 +197,11 @@ CUresult cuda_check_launch(const CUlaunchConfig *config, const struct cuda_launc
  */
 CUresult cuda_read_parameters(void **params, void **extra, size_t bytes, const void **buffer);
 
+/* ---- kernel_attributes.c */
+
+/* Whether kernels in graphs have such an attribute and, unless `value` is NULL, whether it may be that. */
+CUresult cuda_check_kernel_attribute(CUkernelNodeAttrID id, const CUkernelNodeAttrValue *value);
+
 /* ---- copy.c: rows of bytes */
 
 /* One end of a copy: row y of slice z starts at base + z * slice + y * pitch, or in an array at (x bytes, y, z). */

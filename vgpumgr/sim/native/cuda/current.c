@@ -103,7 +103,8 @@ void context_poison(struct context *ctx, CUresult error)
 	if (ctx->error != CUDA_SUCCESS)
 		return;
 	__atomic_store_n(&ctx->error, error, __ATOMIC_RELAXED);
-	__atomic_store_n(&ctx->dev->lost, error, __ATOMIC_RELAXED);
+	if (!__atomic_load_n(&ctx->destroyed, __ATOMIC_RELAXED)) /* what its end cuts off is no kernel's fault */
+		__atomic_store_n(&ctx->dev->lost, error, __ATOMIC_RELAXED);
 }
 
 void context_print(struct context *ctx, const char *text, size_t length)

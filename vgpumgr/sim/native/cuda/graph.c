@@ -6,6 +6,13 @@
 
 #include "graph.h"
 
+unsigned int graph_next_number(void)
+{
+	static unsigned int last;
+
+	return ++last;
+}
+
 struct graph *graph_new(bool hidden)
 {
 	struct graph *g = calloc(1, sizeof(*g));
@@ -14,6 +21,7 @@ struct graph *graph_new(bool hidden)
 		return NULL;
 	g->last = &g->nodes;
 	g->hidden = hidden;
+	g->number = hidden ? 0 : graph_next_number();
 	if (!hidden && handle_add(g, HANDLE_GRAPH)) {
 		free(g);
 		return NULL;
@@ -109,6 +117,7 @@ struct graph_node *graph_add(struct graph *g, const struct graph_node *made, str
 	node->deps = NULL;
 	node->n_deps = 0;
 	node->id = next_id();
+	node->number = g->numbered++;
 	if (!node->origin)
 		node->origin = node->id;
 	if (node->type == CU_GRAPH_NODE_TYPE_GRAPH)

@@ -15,6 +15,9 @@ struct graph_kernel {
 	CUfunction function;
 	unsigned grid[3], block[3], shared;
 	struct cuda_launch_options options;
+	struct cuda_stream_attributes tuning; /* this and what follows: kept for who asks */
+	CUclusterSchedulingPolicy scheduling;
+	unsigned int carveout;
 	size_t n_params, bytes;
 	void **params;  /* pointers into the bytes behind them; one allocation */
 };
@@ -22,6 +25,7 @@ struct graph_kernel {
 struct graph_node {
 	struct graph *graph;
 	struct graph_node *next;
+	unsigned int number;    /* below its graph, in the order of creation */
 	uint64_t id, origin;    /* origin: of the node that this one is a copy of, else its own */
 	CUgraphNodeType type;
 	bool disabled;          /* in an executable graph */
@@ -41,6 +45,7 @@ struct graph_node {
 struct graph {
 	struct graph_node *nodes, **last;
 	size_t n_nodes;
+	unsigned int number, numbered; /* its own, and how many nodes got one */
 	struct graph_node *parent; /* the node that this is the child graph of */
 	struct capture *capture;   /* being captured: nothing may be taken out of it */
 	bool hidden;               /* of an executable graph: a program has no handles of it */
@@ -50,11 +55,14 @@ struct graph {
 struct graph_exec {
 	struct graph *graph;
 	cuuint64_t flags;
+	unsigned int number;
 	CUevent done;              /* of the last launch: two of the same executable graph never overlap */
 	bool launched;
 };
 
 /* graph.c; with drv.lock held */
+/* Of graphs, executable ones among them: none has the number of another. */
+unsigned int graph_next_number(void);
 struct graph *graph_new(bool hidden);
 void graph_free(struct graph *g);
 /* A copy of the nodes and their edges; NULL: out of memory. */

@@ -107,6 +107,7 @@ static CUresult exec_create(CUgraph handle, cuuint64_t flags, struct graph_exec 
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (r == CUDA_SUCCESS) {
 		e->flags = flags;
+		e->number = graph_next_number();
 		*out = e;
 		return r;
 	}

@@ -278,13 +278,25 @@ NODE_GETTER(cuGraphHostNodeGetParams, CU_GRAPH_NODE_TYPE_HOST, CUDA_HOST_NODE_PA
 NODE_GETTER(cuGraphEventRecordNodeGetEvent, CU_GRAPH_NODE_TYPE_EVENT_RECORD, CUevent, n->event)
 NODE_GETTER(cuGraphEventWaitNodeGetEvent, CU_GRAPH_NODE_TYPE_WAIT_EVENT, CUevent, n->event)
 
+/* Attributes are not what a kernel is launched with: they stay. */
+static void replace_kernel(struct graph_kernel *k, const struct graph_kernel *made)
+{
+	struct graph_kernel had = *k;
+
+	*k = *made;
+	k->options.cooperative = had.options.cooperative;
+	k->tuning = had.tuning;
+	k->scheduling = had.scheduling;
+	k->carveout = had.carveout;
+}
+
 /* What a node does from now on; a kernel node keeps its function's context. */
 static void replace(struct graph_node *node, const struct graph_node *made)
 {
 	node_clear(node);
 	switch (made->type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
-		node->kernel = made->kernel;
+		replace_kernel(&node->kernel, &made->kernel);
 		break;
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
 		node->copy = made->copy;

@@ -211,10 +211,12 @@ CUresult make_launch(CUfunction handle, const CUlaunchConfig *c, struct cuda_lau
 		.block = { c->blockDimX, c->blockDimY, c->blockDimZ },
 		.shared = c->sharedMemBytes,
 		.options = options,
+		.carveout = (unsigned int)CU_SHAREDMEM_CARVEOUT_DEFAULT,
 		.n_params = f->info.n_params,
 		.bytes = f->info.param_bytes,
 		.params = calloc(1, f->info.n_params * sizeof(void *) + f->info.param_bytes + 1),
 	};
+	cuda_stream_attributes_init(&made->kernel.tuning, 0);
 	if (!made->kernel.params)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	bytes = (unsigned char *)&made->kernel.params[f->info.n_params];

@@ -65,12 +65,27 @@
 	X(cuGraphRetainUserObject) X(cuGraphReleaseUserObject) X(cuGraphExecUpdate) X(cuGraphNodeSetEnabled) \
 	X(cuGraphNodeGetEnabled) X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuStreamGetCaptureInfo) \
 	X(cuStreamUpdateCaptureDependencies) \
+	X(cuGraphKernelNodeGetParams) X(cuGraphMemcpyNodeGetParams) X(cuGraphMemsetNodeGetParams)                \
+	X(cuGraphKernelNodeGetAttribute) X(cuGraphKernelNodeSetAttribute) X(cuGraphKernelNodeCopyAttributes)     \
+	X(cuGraphExecChildGraphNodeSetParams) X(cuGraphDebugDotPrint) X(cuGraphAddNode_v2)                       \
+	X(cuGraphNodeSetParams) X(cuGraphExecNodeSetParams)                                                      \
 	X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventRecordWithFlags) X(cuEventQuery)            \
 	X(cuEventSynchronize) X(cuEventElapsedTime)                                                              \
 	X(cuArray3DCreate) X(cuArray3DGetDescriptor) X(cuArrayDestroy) X(cuMipmappedArrayCreate)                 \
 	X(cuMipmappedArrayGetLevel) X(cuMipmappedArrayDestroy) X(cuTexObjectCreate) X(cuTexObjectDestroy)        \
 	X(cuTexObjectGetResourceDesc) X(cuTexObjectGetTextureDesc) X(cuSurfObjectCreate) X(cuSurfObjectDestroy)  \
-	X(cuSurfObjectGetResourceDesc) X(cuDeviceGetTexture1DLinearMaxWidth)
+	X(cuSurfObjectGetResourceDesc) X(cuDeviceGetTexture1DLinearMaxWidth) DRIVER_CALLS_OF_VERSION(X)
+
+/* Edges with data have names of their own until 13; graphs have numbers from then on. */
+#if CUDA_VERSION >= 13000
+#define DRIVER_CALLS_OF_VERSION(X)                                                                               \
+	X(cuGraphNodeGetParams) X(cuGraphGetId) X(cuGraphExecGetId) X(cuGraphNodeGetContainingGraph)             \
+	X(cuGraphNodeGetLocalId) X(cuGraphNodeGetToolsId)
+#else
+#define DRIVER_CALLS_OF_VERSION(X)                                                                               \
+	X(cuGraphGetEdges_v2) X(cuGraphNodeGetDependencies_v2) X(cuGraphNodeGetDependentNodes_v2)                \
+	X(cuGraphAddDependencies_v2) X(cuGraphRemoveDependencies_v2) X(cuStreamUpdateCaptureDependencies_v2)
+#endif
 
 #define DRIVER_FIELD(name) __typeof__(&name) name;
 struct driver {

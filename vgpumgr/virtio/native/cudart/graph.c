@@ -63,7 +63,7 @@ GRAPH_API(cudaGraphRemoveDependencies,
 
 /* ---- what nodes do */
 
-static cudaError_t lower_kernel(const struct cudaKernelNodeParams *p, CUDA_KERNEL_NODE_PARAMS *out)
+cudaError_t rt_lower_kernel(const struct cudaKernelNodeParams *p, CUDA_KERNEL_NODE_PARAMS *out)
 {
 	CUfunction function;
 	cudaError_t error = p ? rt_enter() : cudaErrorInvalidValue;
@@ -85,7 +85,7 @@ static cudaError_t lower_kernel(const struct cudaKernelNodeParams *p, CUDA_KERNE
 #define WITH_KERNEL(params, name, ...)                                                   \
 	({                                                                               \
 		CUDA_KERNEL_NODE_PARAMS lowered;                                         \
-		cudaError_t error_ = lower_kernel(params, &lowered);                     \
+		cudaError_t error_ = rt_lower_kernel(params, &lowered);                     \
 		error_ != cudaSuccess ? error_ : rt_error(CU(name, __VA_ARGS__));        \
 	})
 
@@ -159,6 +159,67 @@ GRAPH_API(cudaGraphMemcpyNodeSetParams1D,
 GRAPH_API(cudaGraphExecMemcpyNodeSetParams1D,
 	  (cudaGraphExec_t exec, cudaGraphNode_t node, void *dst, const void *src, size_t count, enum cudaMemcpyKind kind),
 	  (set_exec_copy(exec, node, &(struct cudaMemcpy3DParms[]){ linear(dst, src, count, kind) }[0])))
+
+/* ---- copies from and to variables */
+
+static cudaError_t to_symbol(const void *symbol, const void *src, size_t count, size_t offset, enum cudaMemcpyKind kind,
+			     struct cudaMemcpy3DParms *out)
+{
+	void *dst;
+	cudaError_t error;
+
+	if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
+		return cudaErrorInvalidMemcpyDirection;
+	error = rt_symbol_range(symbol, offset, count, &dst);
+	if (error == cudaSuccess)
+		*out = linear(dst, src, count, kind);
+	return error;
+}
+
+static cudaError_t from_symbol(void *dst, const void *symbol, size_t count, size_t offset, enum cudaMemcpyKind kind,
+			       struct cudaMemcpy3DParms *out)
+{
+	void *src;
+	cudaError_t error;
+
+	if (kind != cudaMemcpyDeviceToHost && kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
+		return cudaErrorInvalidMemcpyDirection;
+	error = rt_symbol_range(symbol, offset, count, &src);
+	if (error == cudaSuccess)
+		*out = linear(dst, src, count, kind);
+	return error;
+}
+
+/* `then` uses `copy`. */
+#define WITH_SYMBOL(made, then)                                     \
+	({                                                          \
+		struct cudaMemcpy3DParms copy;                      \
+		cudaError_t symbol_error_ = made;                   \
+		symbol_error_ != cudaSuccess ? symbol_error_ : then;\
+	})
+
+GRAPH_API(cudaGraphAddMemcpyNodeToSymbol,
+	  (cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t n, const void *symbol,
+	   const void *src, size_t count, size_t offset, enum cudaMemcpyKind kind),
+	  WITH_SYMBOL(to_symbol(symbol, src, count, offset, kind, &copy), add_copy(node, graph, dependencies, n, &copy)))
+GRAPH_API(cudaGraphAddMemcpyNodeFromSymbol,
+	  (cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t n, void *dst,
+	   const void *symbol, size_t count, size_t offset, enum cudaMemcpyKind kind),
+	  WITH_SYMBOL(from_symbol(dst, symbol, count, offset, kind, &copy), add_copy(node, graph, dependencies, n, &copy)))
+GRAPH_API(cudaGraphMemcpyNodeSetParamsToSymbol,
+	  (cudaGraphNode_t node, const void *symbol, const void *src, size_t count, size_t offset, enum cudaMemcpyKind kind),
+	  WITH_SYMBOL(to_symbol(symbol, src, count, offset, kind, &copy), set_copy(node, &copy)))
+GRAPH_API(cudaGraphMemcpyNodeSetParamsFromSymbol,
+	  (cudaGraphNode_t node, void *dst, const void *symbol, size_t count, size_t offset, enum cudaMemcpyKind kind),
+	  WITH_SYMBOL(from_symbol(dst, symbol, count, offset, kind, &copy), set_copy(node, &copy)))
+GRAPH_API(cudaGraphExecMemcpyNodeSetParamsToSymbol,
+	  (cudaGraphExec_t exec, cudaGraphNode_t node, const void *symbol, const void *src, size_t count, size_t offset,
+	   enum cudaMemcpyKind kind),
+	  WITH_SYMBOL(to_symbol(symbol, src, count, offset, kind, &copy), set_exec_copy(exec, node, &copy)))
+GRAPH_API(cudaGraphExecMemcpyNodeSetParamsFromSymbol,
+	  (cudaGraphExec_t exec, cudaGraphNode_t node, void *dst, const void *symbol, size_t count, size_t offset,
+	   enum cudaMemcpyKind kind),
+	  WITH_SYMBOL(from_symbol(dst, symbol, count, offset, kind, &copy), set_exec_copy(exec, node, &copy)))
 
 #define WITH_FILL(p, name, ...)                                                                          \
 	({                                                                                               \

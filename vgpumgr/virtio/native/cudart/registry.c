@@ -441,6 +441,27 @@ cudaError_t registry_function_name(const void *host, const char **out)
 	return symbol && symbol->kind == KERNEL ? cudaSuccess : cudaErrorInvalidDeviceFunction;
 }
 
+static bool is_bound(const struct symbol *symbol, CUfunction function)
+{
+	const struct binding *binding = symbol->kind == KERNEL ? symbol->bindings : NULL;
+
+	while (binding && binding->function != function)
+		binding = binding->next;
+	return binding;
+}
+
+const void *registry_host_of(CUfunction function)
+{
+	const void *host = NULL;
+
+	rt_lock();
+	for (size_t i = 0; i < BUCKETS && !host; i++)
+		for (const struct symbol *symbol = buckets[i]; symbol && !host; symbol = symbol->next)
+			host = is_bound(symbol, function) ? symbol->host : NULL;
+	rt_unlock();
+	return host ? host : function;
+}
+
 bool registry_has_function(const void *host)
 {
 	const char *name;

@@ -3,7 +3,7 @@
 #include "runtime.h"
 
 /* The device address of [offset, offset + count) of a variable. */
-static cudaError_t range(const void *symbol, size_t offset, size_t count, void **out)
+cudaError_t rt_symbol_range(const void *symbol, size_t offset, size_t count, void **out)
 {
 	CUdeviceptr address;
 	size_t size;
@@ -25,7 +25,7 @@ static cudaError_t to_symbol(const void *symbol, const void *src, size_t count, 
 
 	if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
 		return cudaErrorInvalidMemcpyDirection;
-	error = range(symbol, offset, count, &dst);
+	error = rt_symbol_range(symbol, offset, count, &dst);
 	return error != cudaSuccess ? error : rt_copy(dst, src, count, kind, lane);
 }
 
@@ -37,7 +37,7 @@ static cudaError_t from_symbol(void *dst, const void *symbol, size_t count, size
 
 	if (kind != cudaMemcpyDeviceToHost && kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
 		return cudaErrorInvalidMemcpyDirection;
-	error = range(symbol, offset, count, &src);
+	error = rt_symbol_range(symbol, offset, count, &src);
 	return error != cudaSuccess ? error : rt_copy(dst, src, count, kind, lane);
 }
 
@@ -57,7 +57,7 @@ ASYNC_API(cudaMemcpyFromSymbolAsync,
 
 API cudaError_t cudaGetSymbolAddress(void **devPtr, const void *symbol)
 {
-	return rt_done(devPtr ? range(symbol, 0, 0, devPtr) : cudaErrorInvalidValue);
+	return rt_done(devPtr ? rt_symbol_range(symbol, 0, 0, devPtr) : cudaErrorInvalidValue);
 }
 
 static cudaError_t symbol_size(size_t *size, const void *symbol)

@@ -2575,6 +2575,189 @@ void vg_get_graph_host_copy_reply(struct vg_decoder *d, struct vg_graph_host_cop
 	v->added = vg_get_u32(d);
 }
 
+size_t vg_size_graph_node_read_request(const struct vg_graph_node_read_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_graph_node_read_request(struct vg_encoder *e, const struct vg_graph_node_read_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->node);
+}
+
+void vg_get_graph_node_read_request(struct vg_decoder *d, struct vg_graph_node_read_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->node = vg_get_u32(d);
+}
+
+size_t vg_size_graph_node_read_reply(const struct vg_graph_node_read_reply *v)
+{
+	return 168 + vg_blob_size(v->parameters_length);
+}
+
+void vg_put_graph_node_read_reply(struct vg_encoder *e, const struct vg_graph_node_read_reply *v)
+{
+	vg_put_u64(e, v->type);
+	vg_put_u64(e, v->object);
+	vg_put_u64(e, v->number);
+	vg_put_u64(e, v->grid_x);
+	vg_put_u64(e, v->grid_y);
+	vg_put_u64(e, v->grid_z);
+	vg_put_u64(e, v->block_x);
+	vg_put_u64(e, v->block_y);
+	vg_put_u64(e, v->block_z);
+	vg_put_u64(e, v->shared_bytes);
+	vg_put_u64(e, v->value);
+	vg_put_u64(e, v->element);
+	vg_put_u64(e, v->destination);
+	vg_put_u64(e, v->destination_pitch);
+	vg_put_u64(e, v->destination_slice);
+	vg_put_u64(e, v->source);
+	vg_put_u64(e, v->source_pitch);
+	vg_put_u64(e, v->source_slice);
+	vg_put_u64(e, v->width);
+	vg_put_u64(e, v->rows);
+	vg_put_u64(e, v->slices);
+	vg_put_bytes(e, v->parameters, v->parameters_length, 12288);
+}
+
+void vg_get_graph_node_read_reply(struct vg_decoder *d, struct vg_graph_node_read_reply *v)
+{
+	v->type = vg_get_u32(d);
+	v->object = vg_get_u64(d);
+	v->number = vg_get_u64(d);
+	v->grid_x = vg_get_u32(d);
+	v->grid_y = vg_get_u32(d);
+	v->grid_z = vg_get_u32(d);
+	v->block_x = vg_get_u32(d);
+	v->block_y = vg_get_u32(d);
+	v->block_z = vg_get_u32(d);
+	v->shared_bytes = vg_get_u32(d);
+	v->value = vg_get_u32(d);
+	v->element = vg_get_u32(d);
+	v->destination = vg_get_u64(d);
+	v->destination_pitch = vg_get_u64(d);
+	v->destination_slice = vg_get_u64(d);
+	v->source = vg_get_u64(d);
+	v->source_pitch = vg_get_u64(d);
+	v->source_slice = vg_get_u64(d);
+	v->width = vg_get_u64(d);
+	v->rows = vg_get_u64(d);
+	v->slices = vg_get_u64(d);
+	v->parameters_length = vg_get_array(d, v->parameters, 12288);
+}
+
+size_t vg_size_graph_kernel_attribute_request(const struct vg_graph_kernel_attribute_request *v)
+{
+	return 40 + vg_blob_size(v->value.length);
+}
+
+void vg_put_graph_kernel_attribute_request(struct vg_encoder *e, const struct vg_graph_kernel_attribute_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->node);
+	vg_put_u64(e, v->attribute);
+	vg_put_u64(e, v->set);
+	vg_put_bytes(e, v->value.data, v->value.length, 64);
+}
+
+void vg_get_graph_kernel_attribute_request(struct vg_decoder *d, struct vg_graph_kernel_attribute_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->node = vg_get_u32(d);
+	v->attribute = vg_get_u32(d);
+	v->set = vg_get_u32(d);
+	v->value = vg_get_bytes(d, 64);
+}
+
+size_t vg_size_graph_kernel_attribute_reply(const struct vg_graph_kernel_attribute_reply *v)
+{
+	return vg_blob_size(v->value_length);
+}
+
+void vg_put_graph_kernel_attribute_reply(struct vg_encoder *e, const struct vg_graph_kernel_attribute_reply *v)
+{
+	vg_put_bytes(e, v->value, v->value_length, 64);
+}
+
+void vg_get_graph_kernel_attribute_reply(struct vg_decoder *d, struct vg_graph_kernel_attribute_reply *v)
+{
+	v->value_length = vg_get_array(d, v->value, 64);
+}
+
+size_t vg_size_graph_kernel_attributes_request(const struct vg_graph_kernel_attributes_request *v __attribute__((unused)))
+{
+	return 40;
+}
+
+void vg_put_graph_kernel_attributes_request(struct vg_encoder *e, const struct vg_graph_kernel_attributes_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->node);
+	vg_put_u64(e, v->from_graph);
+	vg_put_u64(e, v->from_node);
+}
+
+void vg_get_graph_kernel_attributes_request(struct vg_decoder *d, struct vg_graph_kernel_attributes_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->node = vg_get_u32(d);
+	v->from_graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->from_node = vg_get_u32(d);
+}
+
+size_t vg_size_graph_exec_child_request(const struct vg_graph_exec_child_request *v __attribute__((unused)))
+{
+	return 40;
+}
+
+void vg_put_graph_exec_child_request(struct vg_encoder *e, const struct vg_graph_exec_child_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->exec);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->node);
+	vg_put_u64(e, v->child);
+}
+
+void vg_get_graph_exec_child_request(struct vg_decoder *d, struct vg_graph_exec_child_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->exec = vg_get_handle(d, VG_TAG_GRAPH_EXEC);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->node = vg_get_u32(d);
+	v->child = vg_get_handle(d, VG_TAG_GRAPH);
+}
+
+size_t vg_size_graph_child_graph_request(const struct vg_graph_child_graph_request *v __attribute__((unused)))
+{
+	return 32;
+}
+
+void vg_put_graph_child_graph_request(struct vg_encoder *e, const struct vg_graph_child_graph_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->created);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->node);
+}
+
+void vg_get_graph_child_graph_request(struct vg_decoder *d, struct vg_graph_child_graph_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->created = vg_get_mint(d, VG_TAG_GRAPH);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->node = vg_get_u32(d);
+}
+
 size_t vg_size_capture_begin_request(const struct vg_capture_begin_request *v __attribute__((unused)))
 {
 	return 16;

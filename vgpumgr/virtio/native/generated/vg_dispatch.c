@@ -2112,6 +2112,122 @@ static int handle_graph_host_copy(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, data, size);
 }
 
+static int handle_graph_node_read(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_node_read_request in;
+	struct vg_graph_node_read_reply out;
+	uint8_t data[VG_MAX_graph_node_read_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_node_read_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_node_read(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_graph_node_read_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_graph_node_read_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_graph_kernel_attribute(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_kernel_attribute_request in;
+	struct vg_graph_kernel_attribute_reply out;
+	uint8_t data[VG_MAX_graph_kernel_attribute_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_kernel_attribute_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_kernel_attribute(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_graph_kernel_attribute_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_graph_kernel_attribute_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_graph_kernel_attributes(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_kernel_attributes_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_kernel_attributes_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_kernel_attributes(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_graph_exec_child(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_exec_child_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_exec_child_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_exec_child(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_graph_child_graph(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_child_graph_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_child_graph_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_GRAPH, in.created))
+		return -EPROTO;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_child_graph(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
 static int handle_capture_begin(struct wk_call *c, bool check_only)
 {
 	struct vg_capture_begin_request in;
@@ -3699,6 +3815,26 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_graph_host_copy: {
 		static const struct wk_operation it = { "graph_host_copy", handle_graph_host_copy, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_node_read: {
+		static const struct wk_operation it = { "graph_node_read", handle_graph_node_read, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_kernel_attribute: {
+		static const struct wk_operation it = { "graph_kernel_attribute", handle_graph_kernel_attribute, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_kernel_attributes: {
+		static const struct wk_operation it = { "graph_kernel_attributes", handle_graph_kernel_attributes, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_exec_child: {
+		static const struct wk_operation it = { "graph_exec_child", handle_graph_exec_child, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_child_graph: {
+		static const struct wk_operation it = { "graph_child_graph", handle_graph_child_graph, WK_IN_CONTEXT };
 		return &it;
 	}
 	case VG_OP_capture_begin: {

@@ -125,6 +125,11 @@ static const uint64_t vg_interface_words[] = {
 	0x081042b44691ec46, /* graph_enable */
 	0x0811b9af79960b85, /* graph_host */
 	0x08122a01dc56810b, /* graph_host_copy */
+	0x08132306e6d0a8e3, /* graph_node_read */
+	0x08140b7643026455, /* graph_kernel_attribute */
+	0x08154ea79139d0ae, /* graph_kernel_attributes */
+	0x0816cf3b2f9f46cd, /* graph_exec_child */
+	0x08179e048f229db5, /* graph_child_graph */
 	0x0820ad91bdce80f2, /* capture_begin */
 	0x082127c13ab0903b, /* capture_end */
 	0x08221f00a127061c, /* capture_status */
@@ -139,7 +144,7 @@ static const uint64_t vg_interface_words[] = {
 };
 
 static const struct vg_interface vg_interface = {
-	vg_interface_words, 129, { 0xae, 0x76, 0x7d, 0x8a, 0x39, 0xd7, 0x16, 0x63, 0x31, 0x33, 0x7b, 0x3f, 0x50, 0x0b, 0xce, 0xbd },
+	vg_interface_words, 134, { 0x1f, 0x0e, 0x41, 0x93, 0xf1, 0x17, 0x0e, 0x98, 0x11, 0xec, 0xa6, 0xb7, 0xd6, 0xeb, 0x2f, 0x7b },
 };
 
 #endif

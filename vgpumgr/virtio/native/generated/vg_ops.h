@@ -156,6 +156,11 @@ enum vg_op {
 	VG_OP_graph_enable = 0x0810,
 	VG_OP_graph_host = 0x0811,
 	VG_OP_graph_host_copy = 0x0812,
+	VG_OP_graph_node_read = 0x0813,
+	VG_OP_graph_kernel_attribute = 0x0814,
+	VG_OP_graph_kernel_attributes = 0x0815,
+	VG_OP_graph_exec_child = 0x0816,
+	VG_OP_graph_child_graph = 0x0817,
 	VG_OP_capture_begin = 0x0820,
 	VG_OP_capture_end = 0x0821,
 	VG_OP_capture_status = 0x0822,
@@ -1658,6 +1663,110 @@ enum { VG_MAX_graph_host_copy_reply = 8 }; /* bytes on the wire */
 size_t vg_size_graph_host_copy_reply(const struct vg_graph_host_copy_reply *v);
 void vg_put_graph_host_copy_reply(struct vg_encoder *e, const struct vg_graph_host_copy_reply *v);
 void vg_get_graph_host_copy_reply(struct vg_decoder *d, struct vg_graph_host_copy_reply *v);
+
+struct vg_graph_node_read_request {
+	uint64_t context;
+	uint64_t graph;
+	uint32_t node;
+};
+
+enum { VG_MAX_graph_node_read_request = 24 }; /* bytes on the wire */
+size_t vg_size_graph_node_read_request(const struct vg_graph_node_read_request *v);
+void vg_put_graph_node_read_request(struct vg_encoder *e, const struct vg_graph_node_read_request *v);
+void vg_get_graph_node_read_request(struct vg_decoder *d, struct vg_graph_node_read_request *v);
+
+struct vg_graph_node_read_reply {
+	uint32_t type;
+	uint64_t object;
+	uint64_t number;
+	uint32_t grid_x;
+	uint32_t grid_y;
+	uint32_t grid_z;
+	uint32_t block_x;
+	uint32_t block_y;
+	uint32_t block_z;
+	uint32_t shared_bytes;
+	uint32_t value;
+	uint32_t element;
+	uint64_t destination;
+	uint64_t destination_pitch;
+	uint64_t destination_slice;
+	uint64_t source;
+	uint64_t source_pitch;
+	uint64_t source_slice;
+	uint64_t width;
+	uint64_t rows;
+	uint64_t slices;
+	size_t parameters_length;
+	uint8_t parameters[12288];
+};
+
+enum { VG_MAX_graph_node_read_reply = 12464 }; /* bytes on the wire */
+size_t vg_size_graph_node_read_reply(const struct vg_graph_node_read_reply *v);
+void vg_put_graph_node_read_reply(struct vg_encoder *e, const struct vg_graph_node_read_reply *v);
+void vg_get_graph_node_read_reply(struct vg_decoder *d, struct vg_graph_node_read_reply *v);
+
+struct vg_graph_kernel_attribute_request {
+	uint64_t context;
+	uint64_t graph;
+	uint32_t node;
+	uint32_t attribute;
+	uint32_t set;
+	struct vg_bytes value;
+};
+
+enum { VG_MAX_graph_kernel_attribute_request = 112 }; /* bytes on the wire */
+size_t vg_size_graph_kernel_attribute_request(const struct vg_graph_kernel_attribute_request *v);
+void vg_put_graph_kernel_attribute_request(struct vg_encoder *e, const struct vg_graph_kernel_attribute_request *v);
+void vg_get_graph_kernel_attribute_request(struct vg_decoder *d, struct vg_graph_kernel_attribute_request *v);
+
+struct vg_graph_kernel_attribute_reply {
+	size_t value_length;
+	uint8_t value[64];
+};
+
+enum { VG_MAX_graph_kernel_attribute_reply = 72 }; /* bytes on the wire */
+size_t vg_size_graph_kernel_attribute_reply(const struct vg_graph_kernel_attribute_reply *v);
+void vg_put_graph_kernel_attribute_reply(struct vg_encoder *e, const struct vg_graph_kernel_attribute_reply *v);
+void vg_get_graph_kernel_attribute_reply(struct vg_decoder *d, struct vg_graph_kernel_attribute_reply *v);
+
+struct vg_graph_kernel_attributes_request {
+	uint64_t context;
+	uint64_t graph;
+	uint32_t node;
+	uint64_t from_graph;
+	uint32_t from_node;
+};
+
+enum { VG_MAX_graph_kernel_attributes_request = 40 }; /* bytes on the wire */
+size_t vg_size_graph_kernel_attributes_request(const struct vg_graph_kernel_attributes_request *v);
+void vg_put_graph_kernel_attributes_request(struct vg_encoder *e, const struct vg_graph_kernel_attributes_request *v);
+void vg_get_graph_kernel_attributes_request(struct vg_decoder *d, struct vg_graph_kernel_attributes_request *v);
+
+struct vg_graph_exec_child_request {
+	uint64_t context;
+	uint64_t exec;
+	uint64_t graph;
+	uint32_t node;
+	uint64_t child;
+};
+
+enum { VG_MAX_graph_exec_child_request = 40 }; /* bytes on the wire */
+size_t vg_size_graph_exec_child_request(const struct vg_graph_exec_child_request *v);
+void vg_put_graph_exec_child_request(struct vg_encoder *e, const struct vg_graph_exec_child_request *v);
+void vg_get_graph_exec_child_request(struct vg_decoder *d, struct vg_graph_exec_child_request *v);
+
+struct vg_graph_child_graph_request {
+	uint64_t context;
+	uint64_t created;
+	uint64_t graph;
+	uint32_t node;
+};
+
+enum { VG_MAX_graph_child_graph_request = 32 }; /* bytes on the wire */
+size_t vg_size_graph_child_graph_request(const struct vg_graph_child_graph_request *v);
+void vg_put_graph_child_graph_request(struct vg_encoder *e, const struct vg_graph_child_graph_request *v);
+void vg_get_graph_child_graph_request(struct vg_decoder *d, struct vg_graph_child_graph_request *v);
 
 struct vg_capture_begin_request {
 	uint64_t context;

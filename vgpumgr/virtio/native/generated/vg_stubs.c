@@ -192,6 +192,16 @@ const char *vg_sent_name(uint32_t op)
 		return "graph_host";
 	case VG_OP_graph_host_copy:
 		return "graph_host_copy";
+	case VG_OP_graph_node_read:
+		return "graph_node_read";
+	case VG_OP_graph_kernel_attribute:
+		return "graph_kernel_attribute";
+	case VG_OP_graph_kernel_attributes:
+		return "graph_kernel_attributes";
+	case VG_OP_graph_exec_child:
+		return "graph_exec_child";
+	case VG_OP_graph_child_graph:
+		return "graph_child_graph";
 	case VG_OP_capture_begin:
 		return "capture_begin";
 	case VG_OP_capture_end:
@@ -1860,6 +1870,86 @@ CUresult vg_send_graph_host_copy(const struct vg_graph_host_copy_request *in, st
 	else
 		memset(out, 0, sizeof(*out));
 	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_graph_node_read(const struct vg_graph_node_read_request *in, struct vg_graph_node_read_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_graph_node_read, SHIM_SYNC, vg_size_graph_node_read_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_graph_node_read_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_graph_node_read_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_graph_kernel_attribute(const struct vg_graph_kernel_attribute_request *in, struct vg_graph_kernel_attribute_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_graph_kernel_attribute, SHIM_SYNC, vg_size_graph_kernel_attribute_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_graph_kernel_attribute_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_graph_kernel_attribute_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_graph_kernel_attributes(const struct vg_graph_kernel_attributes_request *in)
+{
+	uint64_t asked[VG_MAX_graph_kernel_attributes_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_graph_kernel_attributes_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_graph_kernel_attributes, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_graph_exec_child(const struct vg_graph_exec_child_request *in)
+{
+	uint64_t asked[VG_MAX_graph_exec_child_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_graph_exec_child_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_graph_exec_child, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_graph_child_graph(const struct vg_graph_child_graph_request *in)
+{
+	uint64_t asked[VG_MAX_graph_child_graph_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_graph_child_graph_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_graph_child_graph, asked, sizeof(asked), NULL, 0);
+	return r.result;
 }
 
 CUresult vg_send_capture_begin(const struct vg_capture_begin_request *in)

@@ -99,6 +99,11 @@ CUresult wk_do_graph_launch(struct wk_call *c, const struct vg_graph_launch_requ
 CUresult wk_do_graph_enable(struct wk_call *c, const struct vg_graph_enable_request *in, struct vg_graph_enable_reply *out);
 CUresult wk_do_graph_host(struct wk_call *c, const struct vg_graph_host_request *in, struct vg_graph_host_reply *out);
 CUresult wk_do_graph_host_copy(struct wk_call *c, const struct vg_graph_host_copy_request *in, struct vg_graph_host_copy_reply *out);
+CUresult wk_do_graph_node_read(struct wk_call *c, const struct vg_graph_node_read_request *in, struct vg_graph_node_read_reply *out);
+CUresult wk_do_graph_kernel_attribute(struct wk_call *c, const struct vg_graph_kernel_attribute_request *in, struct vg_graph_kernel_attribute_reply *out);
+CUresult wk_do_graph_kernel_attributes(struct wk_call *c, const struct vg_graph_kernel_attributes_request *in);
+CUresult wk_do_graph_exec_child(struct wk_call *c, const struct vg_graph_exec_child_request *in);
+CUresult wk_do_graph_child_graph(struct wk_call *c, const struct vg_graph_child_graph_request *in);
 CUresult wk_do_capture_begin(struct wk_call *c, const struct vg_capture_begin_request *in);
 CUresult wk_do_capture_end(struct wk_call *c, const struct vg_capture_end_request *in);
 CUresult wk_do_capture_status(struct wk_call *c, const struct vg_capture_status_request *in, struct vg_capture_status_reply *out);

@@ -1,22 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs of a driver that runs nothing: nodes are objects of their graph, and each comes after the one made before it. */
-#include "books.h"
+#include "nodes.h"
 
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* What a node is: its mark. */
-enum { IS_EMPTY, IS_COPY, IS_HOST, IS_GRAPH };
-
-static CUgraphNodeType kind_of(CUgraphNode node)
-{
-	static const CUgraphNodeType types[] = { CU_GRAPH_NODE_TYPE_EMPTY, CU_GRAPH_NODE_TYPE_MEMCPY,
-						 CU_GRAPH_NODE_TYPE_HOST, CU_GRAPH_NODE_TYPE_GRAPH };
-
-	return types[null_is_marked(node)];
-}
 
 static CUresult add(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count)
 {
@@ -26,6 +15,16 @@ static CUresult add(CUgraphNode *node, CUgraph graph, const CUgraphNode *depende
 			null_abort("a dependency on a node of another graph");
 	*node = null_owned(NULL_NODE, graph);
 	return CUDA_SUCCESS;
+}
+
+/* One that has something to be read. */
+static CUresult add_marked(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, int mark, void *kept)
+{
+	CUresult r = add(node, graph, dependencies, count);
+
+	null_mark(*node, mark);
+	null_kept(*node)[0] = kept;
+	return r;
 }
 
 static CUresult change(CUgraphExec exec, CUgraphNode node)
@@ -115,7 +114,7 @@ NULL_API CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, cons
 {
 	ENTER;
 	read_kernel(params);
-	return add(node, graph, dependencies, count);
+	return add_marked(node, graph, dependencies, count, IS_KERNEL, params->func);
 }
 
 NULL_API CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
@@ -124,7 +123,7 @@ NULL_API CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const C
 	ENTER;
 	null_check(NULL_CONTEXT, context);
 	read_copy(params);
-	return add(node, graph, dependencies, count);
+	return add_marked(node, graph, dependencies, count, IS_COPY, NULL);
 }
 
 NULL_API CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
@@ -133,7 +132,7 @@ NULL_API CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const C
 	ENTER;
 	null_check(NULL_CONTEXT, context);
 	read_fill(params);
-	return add(node, graph, dependencies, count);
+	return add_marked(node, graph, dependencies, count, IS_FILL, (void *)params->dst);
 }
 
 NULL_API CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
@@ -141,7 +140,7 @@ NULL_API CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, co
 {
 	ENTER;
 	null_check(NULL_EVENT, event);
-	return add(node, graph, dependencies, count);
+	return add_marked(node, graph, dependencies, count, IS_EVENT, event);
 }
 
 NULL_API CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
@@ -149,7 +148,7 @@ NULL_API CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, cons
 {
 	ENTER;
 	null_check(NULL_EVENT, event);
-	return add(node, graph, dependencies, count);
+	return add_marked(node, graph, dependencies, count, IS_EVENT, event);
 }
 
 NULL_API CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count)
@@ -200,7 +199,7 @@ NULL_API CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *child
 {
 	ENTER;
 	null_check(NULL_NODE, node);
-	if (kind_of(node) != CU_GRAPH_NODE_TYPE_GRAPH)
+	if (null_node_type(node) != CU_GRAPH_NODE_TYPE_GRAPH)
 		return CUDA_ERROR_INVALID_VALUE;
 	null_list(node, (void **)child, 1);
 	return CUDA_SUCCESS;
@@ -233,7 +232,7 @@ NULL_API CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARA
 {
 	ENTER;
 	null_check(NULL_NODE, node);
-	if (kind_of(node) != CU_GRAPH_NODE_TYPE_HOST)
+	if (null_node_type(node) != CU_GRAPH_NODE_TYPE_HOST)
 		return CUDA_ERROR_INVALID_VALUE;
 	*params = (CUDA_HOST_NODE_PARAMS){ .fn = (CUhostFn)null_kept(node)[0], .userData = null_kept(node)[1] };
 	return CUDA_SUCCESS;
@@ -243,7 +242,7 @@ NULL_API CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NOD
 {
 	ENTER;
 	null_check(NULL_NODE, node);
-	if (kind_of(node) != CU_GRAPH_NODE_TYPE_HOST)
+	if (null_node_type(node) != CU_GRAPH_NODE_TYPE_HOST)
 		return CUDA_ERROR_INVALID_VALUE;
 	keep_host(node, params);
 	return CUDA_SUCCESS;
@@ -252,7 +251,7 @@ NULL_API CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NOD
 NULL_API CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *params)
 {
 	ENTER;
-	if (kind_of(node) != CU_GRAPH_NODE_TYPE_HOST)
+	if (null_node_type(node) != CU_GRAPH_NODE_TYPE_HOST)
 		return CUDA_ERROR_INVALID_VALUE;
 	keep_host(exec, params);
 	return change(exec, node);
@@ -387,7 +386,7 @@ NULL_API CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
 {
 	ENTER;
 	null_check(NULL_NODE, node);
-	*type = kind_of(node);
+	*type = null_node_type(node);
 	return CUDA_SUCCESS;
 }
 
@@ -514,14 +513,6 @@ NULL_API CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode
 	null_check(NULL_STREAM, stream);
 	for (size_t i = 0; i < count; i++)
 		null_check(NULL_NODE, nodes[i]);
-	return CUDA_SUCCESS;
-}
-
-NULL_API CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *params)
-{
-	ENTER;
-	null_check(NULL_NODE, node);
-	*params = (CUDA_MEMCPY3D){ .srcMemoryType = CU_MEMORYTYPE_UNIFIED, .dstMemoryType = CU_MEMORYTYPE_HOST };
 	return CUDA_SUCCESS;
 }
 

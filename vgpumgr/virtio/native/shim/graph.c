@@ -2,44 +2,15 @@
 /* Graphs: made, asked, made executable, launched. A launch is one frame that nobody waits for. */
 #include "graph.h"
 #include "captures.h"
+#include "graph_about.h"
+#include "graph_reads.h"
 #include "hosts.h"
 #include "managed.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { NODE_TAG = 101, NUMBER_BITS = 20, EDGES_AT_ONCE = 1024 };
-_Static_assert(VG_CAP_GRAPH <= 1 << (32 - NUMBER_BITS), "a graph's slot and a node's number share 32 bits");
-
-CUgraphNode shim_node_handle(uint64_t graph, uint32_t number)
-{
-	uint32_t both = vg_handle_slot(graph) << NUMBER_BITS | (number & ((1u << NUMBER_BITS) - 1));
-
-	return (CUgraphNode)vg_handle_make(NODE_TAG, vg_handle_generation(graph), both);
-}
-
-CUresult shim_node(CUgraphNode handle, struct shim_node *node)
-{
-	uint64_t id = (uint64_t)handle;
-
-	if (vg_handle_tag(id) != NODE_TAG)
-		return CUDA_ERROR_INVALID_VALUE;
-	node->graph = vg_handle_make(VG_TAG_GRAPH, vg_handle_generation(id), vg_handle_slot(id) >> NUMBER_BITS);
-	node->number = vg_handle_slot(id) & ((1u << NUMBER_BITS) - 1);
-	return shim_object_get(SHIM_GRAPH, node->graph) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult shim_graph(CUgraph handle, uint64_t *id)
-{
-	*id = (uint64_t)handle;
-	return shim_object_get(SHIM_GRAPH, *id) ? CUDA_SUCCESS : shim_capture_no_graph(*id);
-}
-
-CUresult shim_graph_exec(CUgraphExec handle, uint64_t *id)
-{
-	*id = (uint64_t)handle;
-	return shim_object_get(SHIM_GRAPH_EXEC, *id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
+enum { EDGES_AT_ONCE = 1024 };
 
 /* ---- graphs */
 
@@ -76,9 +47,10 @@ SHIM_API CUresult cuGraphDestroy(CUgraph hGraph)
 	if (r != CUDA_SUCCESS)
 		return r;
 	o = shim_object_get(SHIM_GRAPH, in.graph);
-	if (!o || !shim_object_retire(o, in.graph))
+	if (!o || o->graph.parent || !shim_object_retire(o, in.graph))
 		return CUDA_ERROR_INVALID_VALUE;
 	r = vg_send_graph_destroy(&in);
+	shim_children_end(o, SHIM_EVERY_NODE);
 	shim_hosts_drop(o);
 	shim_object_recycle(SHIM_GRAPH, in.graph);
 	return r;
@@ -87,7 +59,7 @@ SHIM_API CUresult cuGraphDestroy(CUgraph hGraph)
 /* The other graph may be gone by now: another thread's mistake. */
 static CUresult share(enum shim_table table, uint64_t from, struct shim_object *to)
 {
-	const struct shim_object *o = shim_object_get(table, from);
+	const struct shim_object *o = table == SHIM_GRAPH ? shim_graph_all(from) : shim_object_get(table, from);
 
 	return o ? shim_hosts_share(o, to) : CUDA_ERROR_INVALID_VALUE;
 }
@@ -95,6 +67,7 @@ static CUresult share(enum shim_table table, uint64_t from, struct shim_object *
 SHIM_API CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 {
 	struct vg_graph_clone_request in;
+	const struct shim_object *original;
 	struct shim_object *o;
 	CUresult r = shim_enter(&in.context);
 
@@ -112,22 +85,19 @@ SHIM_API CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 	}
 	shim_hosts_begin(o);
 	r = share(SHIM_GRAPH, in.graph, o);
+	original = shim_object_get(SHIM_GRAPH, in.graph);
+	if (original)
+		o->graph.origin = original->graph.origin;
 	shim_object_publish(o, in.created);
 	*phGraphClone = (CUgraph)in.created;
 	return r;
 }
 
-static CUresult node_type(const struct shim_node *node, uint32_t *type)
+static bool are_copies(uint64_t a, uint64_t b)
 {
-	struct vg_graph_node_type_request in = { .graph = node->graph, .node = node->number };
-	struct vg_graph_node_type_reply out;
-	CUresult r = shim_enter(&in.context);
+	const struct shim_object *x = shim_object_get(SHIM_GRAPH, a), *y = shim_object_get(SHIM_GRAPH, b);
 
-	if (r == CUDA_SUCCESS)
-		r = vg_send_graph_node_type(&in, &out);
-	if (r == CUDA_SUCCESS)
-		*type = out.type;
-	return r;
+	return x && y && x->graph.origin == y->graph.origin;
 }
 
 /* Nodes of a clone have the numbers of those that they were copied from. */
@@ -140,12 +110,12 @@ SHIM_API CUresult cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOrigi
 
 	if (r == CUDA_SUCCESS)
 		r = shim_graph(hClonedGraph, &clone);
-	if (r == CUDA_SUCCESS && clone == node.graph)
+	if (r == CUDA_SUCCESS && (clone == node.graph || !are_copies(clone, node.graph)))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return r;
 	node.graph = clone;
-	r = node_type(&node, &type);
+	r = shim_node_type(&node, &type);
 	*phNode = r == CUDA_SUCCESS ? shim_node_handle(clone, node.number) : NULL;
 	return r;
 }
@@ -157,7 +127,7 @@ SHIM_API CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
 	CUresult r = type ? shim_node(hNode, &node) : CUDA_ERROR_INVALID_VALUE;
 
 	if (r == CUDA_SUCCESS)
-		r = node_type(&node, &found);
+		r = shim_node_type(&node, &found);
 	if (r == CUDA_SUCCESS)
 		*type = found;
 	return r;
@@ -166,6 +136,7 @@ SHIM_API CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
 SHIM_API CUresult cuGraphDestroyNode(CUgraphNode hNode)
 {
 	struct vg_graph_node_destroy_request in;
+	struct shim_object *graph;
 	struct shim_node node;
 	CUresult r = shim_node(hNode, &node);
 
@@ -175,7 +146,11 @@ SHIM_API CUresult cuGraphDestroyNode(CUgraphNode hNode)
 		return r;
 	in.graph = node.graph;
 	in.node = node.number;
-	return vg_send_graph_node_destroy(&in);
+	r = vg_send_graph_node_destroy(&in);
+	graph = shim_object_get(SHIM_GRAPH, node.graph);
+	if (r == CUDA_SUCCESS && graph)
+		shim_children_end(graph, node.number);
+	return r;
 }
 
 /* ---- edges */

@@ -1,20 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs, and nodes by their number below a graph. A node's handle is made of both, so nothing is kept for it here. */
+/* What the parts of graphs share. */
 #ifndef VGPUMGR_SHIM_GRAPH_H
 #define VGPUMGR_SHIM_GRAPH_H
 
+#include "graph_handles.h"
 #include "shim.h"
-
-struct shim_node {
-	uint64_t graph;
-	uint32_t number;
-};
-
-CUgraphNode shim_node_handle(uint64_t graph, uint32_t number);
-/* The graph is there; whether the node is, the worker knows. */
-CUresult shim_node(CUgraphNode handle, struct shim_node *node);
-CUresult shim_graph(CUgraph handle, uint64_t *id);
-CUresult shim_graph_exec(CUgraphExec handle, uint64_t *id);
 
 /* A list of nodes: of a graph, or of one that a stream captures, which has no graph yet. */
 struct shim_list {

@@ -188,7 +188,7 @@ static CUresult check_side(const struct cuda_copy *copy, const struct cuda_side 
 
 static struct shim_object *owner(const struct place *p)
 {
-	return p->how == SET_EXEC ? shim_object_get(SHIM_GRAPH_EXEC, p->exec) : shim_object_get(SHIM_GRAPH, p->graph);
+	return p->how == SET_EXEC ? shim_object_get(SHIM_GRAPH_EXEC, p->exec) : shim_graph_all(p->graph);
 }
 
 static CUresult put_number(const struct place *p, uint64_t number, CUgraphNode *out)
@@ -388,6 +388,12 @@ SHIM_API CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgra
 
 /* ---- nothing, and other graphs */
 
+/* Either may be gone by now: another thread's mistake. */
+static CUresult share(const struct shim_object *from, struct shim_object *to)
+{
+	return from && to ? shim_hosts_share(from, to) : CUDA_ERROR_INVALID_VALUE;
+}
+
 static CUresult add_child(CUgraphNode *out, CUgraph graph, const CUgraphNode *dependencies, size_t count, uint64_t child)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
@@ -403,7 +409,7 @@ static CUresult add_child(CUgraphNode *out, CUgraph graph, const CUgraphNode *de
 	if (r == CUDA_ERROR_NOT_SUPPORTED)
 		return shim_unsupported("a child graph with host memory twice in one graph", &told);
 	if (r == CUDA_SUCCESS && child)
-		r = shim_hosts_share(shim_object_get(SHIM_GRAPH, child), shim_object_get(SHIM_GRAPH, p.graph));
+		r = share(shim_graph_all(child), shim_graph_all(p.graph));
 	return finish(&p, r, reply.added, out);
 }
 

@@ -142,6 +142,18 @@ uint64_t shim_host_keep(struct shim_object *graph, const struct shim_host *what)
 	return number;
 }
 
+bool shim_host_find(uint64_t number, struct shim_host *what)
+{
+	struct record *r;
+
+	pthread_mutex_lock(&lock);
+	r = find(number);
+	if (r)
+		*what = r->what;
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
 void shim_hosts_lock(void)
 {
 	pthread_mutex_lock(&lock);
@@ -168,6 +180,7 @@ void shim_hosts_drop(struct shim_object *graph)
 {
 	struct shim_hosts *h;
 
+	shim_records_drop(graph);
 	pthread_mutex_lock(&lock);
 	h = graph->graph.hosts;
 	graph->graph.hosts = NULL;

@@ -3,6 +3,7 @@
 #ifndef VGPUMGR_SHIM_HOSTS_H
 #define VGPUMGR_SHIM_HOSTS_H
 
+#include "graph_records.h"
 #include "shim.h"
 
 /* Gates of graphs, in contrast to those of host functions in streams. */
@@ -25,9 +26,12 @@ static inline void shim_hosts_begin(struct shim_object *graph)
 	graph->graph.hosts = NULL;
 	graph->graph.objects = (struct user_objects){ 0 };
 	graph->graph.launched = NULL;
+	shim_records_begin(graph);
 }
 /* Kept for a graph or an executable one, as long as that may be launched. 0: out of memory. */
 uint64_t shim_host_keep(struct shim_object *graph, const struct shim_host *what);
+/* What was kept under that number; false: nothing is any more. */
+bool shim_host_find(uint64_t number, struct shim_host *what);
 /* What guards all of this, for user objects. */
 void shim_hosts_lock(void);
 void shim_hosts_unlock(void);

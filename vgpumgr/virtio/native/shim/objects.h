@@ -18,6 +18,8 @@ enum { SHIM_FUNCTION_ATTRIBUTES = 32 };
 
 struct cuda_array;
 struct shim_hosts;
+struct shim_kept;
+struct shim_child;
 
 struct shim_parameter {
 	uint32_t offset, size;
@@ -62,6 +64,11 @@ struct shim_object {
 			struct shim_hosts *hosts; /* NULL: it needs nothing of this process */
 			struct user_objects objects;
 			uint64_t flags;           /* of an executable one */
+			uint32_t number;          /* as programs and tools are told */
+			uint32_t origin;          /* the number of what it is a copy of, else its own */
+			uint64_t parent;          /* of a child graph, else 0 */
+			struct shim_kept *kept;   /* parameters that were read of nodes */
+			struct shim_child *children; /* that were asked for */
 			CUevent launched;         /* recorded behind each launch of one that holds objects; NULL: none yet */
 		} graph;                  /* and of an executable one */
 		struct {

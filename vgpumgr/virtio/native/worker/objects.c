@@ -46,6 +46,17 @@ struct wk_object *wk_hold_locked(struct wk_session *s, enum wk_kind kind, uint64
 	return slot->object;
 }
 
+uint64_t wk_handle_of(struct wk_session *s, const struct wk_object *object)
+{
+	uint64_t handle = 0;
+
+	pthread_mutex_lock(&s->lock);
+	if (!object->out)
+		handle = vg_handle_make(limits[object->kind].tag, s->tables[object->kind].slots[object->slot].generation, object->slot);
+	pthread_mutex_unlock(&s->lock);
+	return handle;
+}
+
 CUresult wk_hold(struct wk_call *c, enum wk_kind kind, uint64_t handle, struct wk_object **object)
 {
 	*object = NULL;

@@ -75,7 +75,7 @@ static CUresult find(struct wk_call *c, uint64_t graph, uint64_t exec, uint32_t 
 /* What a node uses stays as long as it may be launched. */
 static struct wk_holds *holds_of(const struct place *p)
 {
-	return p->how == SET_EXEC ? &p->exec->graph->holds : &p->graph->graph->holds;
+	return p->how == SET_EXEC ? &p->exec->graph->holds : &wk_graph_all(p->graph)->holds;
 }
 
 static CUresult hold(const struct place *p, struct wk_object *used)
@@ -95,7 +95,7 @@ static CUresult added(const struct place *p, CUresult r, uint32_t *number)
 		return r;
 	}
 	g->nodes[g->count] = p->node;
-	g->weight += p->weight;
+	wk_graph_all(p->graph)->weight += p->weight;
 	*number = g->count++;
 	return r;
 }
@@ -248,10 +248,10 @@ CUresult wk_do_graph_child(struct wk_call *c, const struct vg_graph_child_reques
 	if (r == CUDA_SUCCESS && child == p.graph)
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS && child)
-		r = wk_host_alone(&p.graph->graph->holds, &child->graph->holds);
+		r = wk_host_alone(holds_of(&p), &wk_graph_all(child)->holds);
 	if (r == CUDA_SUCCESS && child) {
-		weight += child->graph->weight;
-		r = wk_holds_add_all(&p.graph->graph->holds, &child->graph->holds);
+		weight += wk_graph_all(child)->weight;
+		r = wk_holds_add_all(holds_of(&p), &wk_graph_all(child)->holds);
 	}
 	if (r == CUDA_SUCCESS)
 		r = charge(&p, weight);
@@ -260,6 +260,27 @@ CUresult wk_do_graph_child(struct wk_call *c, const struct vg_graph_child_reques
 	r = child ? wk_driver.cuGraphAddChildGraphNode(&p.node, p.graph->driver, p.dependencies, p.count, child->driver) :
 		    wk_driver.cuGraphAddEmptyNode(&p.node, p.graph->driver, p.dependencies, p.count);
 	return added(&p, r, &out->added);
+}
+
+/* The driver takes none of another shape, so the executable graph has no more nodes than before. */
+CUresult wk_do_graph_exec_child(struct wk_call *c, const struct vg_graph_exec_child_request *in)
+{
+	struct wk_object *child WK_HELD = NULL;
+	PLACE p = { .graph = NULL };
+	CUgraphNodeType type;
+	CUresult r = find(c, in->graph, in->exec, SET_EXEC, in->node, NULL, &p);
+
+	if (r == CUDA_SUCCESS)
+		r = wk_hold(c, WK_GRAPH, in->child, &child);
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuGraphNodeGetType(p.node, &type);
+	if (r == CUDA_SUCCESS && (type != CU_GRAPH_NODE_TYPE_GRAPH || wk_host_of(p.node, type)))
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = wk_host_alone(holds_of(&p), &wk_graph_all(child)->holds);
+	if (r == CUDA_SUCCESS)
+		r = wk_holds_add_all(holds_of(&p), &wk_graph_all(child)->holds);
+	return r == CUDA_SUCCESS ? wk_driver.cuGraphExecChildGraphNodeSetParams(p.exec->driver, p.node, child->driver) : r;
 }
 
 /* A function of the guest's. */
@@ -352,7 +373,12 @@ CUresult wk_do_graph_create(struct wk_call *c, const struct vg_graph_create_requ
 
 CUresult wk_do_graph_destroy(struct wk_call *c, const struct vg_graph_destroy_request *in)
 {
-	return wk_remove_later(c, WK_GRAPH, in->graph);
+	struct wk_object *graph WK_HELD = NULL;
+	CUresult r = wk_hold(c, WK_GRAPH, in->graph, &graph);
+
+	if (r == CUDA_SUCCESS && graph->lent)
+		r = CUDA_ERROR_INVALID_VALUE;
+	return r == CUDA_SUCCESS ? wk_remove_later(c, WK_GRAPH, in->graph) : r;
 }
 
 /* Nodes keep their numbers. */
@@ -380,7 +406,7 @@ CUresult wk_do_graph_clone(struct wk_call *c, const struct vg_graph_clone_reques
 
 	if (r != CUDA_SUCCESS)
 		return r;
-	graph = wk_graph_new(from->graph->weight, &from->graph->holds);
+	graph = wk_graph_new(wk_graph_all(from)->weight, &wk_graph_all(from)->holds);
 	if (!graph)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	r = wk_driver.cuGraphClone(&driver, from->driver);
@@ -405,7 +431,7 @@ static CUresult add_edges(struct wk_object *graph, const CUgraphNode *from, cons
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	r = wk_driver.cuGraphAddDependencies(graph->driver, from, to, count);
 	if (r == CUDA_SUCCESS)
-		graph->graph->weight += count;
+		wk_graph_all(graph)->weight += count;
 	else
 		wk_nodes_refund(count);
 	return r;
@@ -462,6 +488,8 @@ CUresult wk_do_graph_node_destroy(struct wk_call *c, const struct vg_graph_node_
 		r = wk_driver.cuGraphDestroyNode(node);
 	if (r == CUDA_SUCCESS)
 		graph->graph->nodes[in->node] = NULL; /* its number is not used again */
+	if (r == CUDA_SUCCESS)
+		wk_graph_drop_child(c, graph, in->node);
 	return r;
 }
 
@@ -476,7 +504,7 @@ CUresult wk_do_graph_instantiate(struct wk_call *c, const struct vg_graph_instan
 
 	if (r != CUDA_SUCCESS)
 		return r;
-	graph = wk_graph_new(from->graph->weight, &from->graph->holds);
+	graph = wk_graph_new(wk_graph_all(from)->weight, &wk_graph_all(from)->holds);
 	if (!graph)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	r = wk_driver.cuGraphInstantiateWithFlags(&driver, from->driver, in->flags);
@@ -502,8 +530,8 @@ CUresult wk_do_graph_exec_update(struct wk_call *c, const struct vg_graph_exec_u
 	if (r == CUDA_SUCCESS)
 		r = wk_hold(c, WK_GRAPH, in->graph, &graph);
 	if (r == CUDA_SUCCESS)
-		r = wk_holds_add_all(&wanted, &graph->graph->holds);
-	if (r == CUDA_SUCCESS && !wk_nodes_charge(graph->graph->weight))
+		r = wk_holds_add_all(&wanted, &wk_graph_all(graph)->holds);
+	if (r == CUDA_SUCCESS && !wk_nodes_charge(wk_graph_all(graph)->weight))
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	out->result = info.result;
 	if (r != CUDA_SUCCESS) {
@@ -511,11 +539,11 @@ CUresult wk_do_graph_exec_update(struct wk_call *c, const struct vg_graph_exec_u
 		return r;
 	}
 	r = wk_driver.cuGraphExecUpdate_v2(exec->driver, graph->driver, &info);
-	wk_nodes_refund(r == CUDA_SUCCESS ? exec->graph->weight : graph->graph->weight);
+	wk_nodes_refund(r == CUDA_SUCCESS ? exec->graph->weight : wk_graph_all(graph)->weight);
 	if (r == CUDA_SUCCESS) { /* it has nothing of what it had */
 		struct wk_holds before = exec->graph->holds;
 
-		exec->graph->weight = graph->graph->weight;
+		exec->graph->weight = wk_graph_all(graph)->weight;
 		exec->graph->holds = wanted;
 		wanted = before;
 	}

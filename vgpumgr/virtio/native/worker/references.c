@@ -123,7 +123,8 @@ void wk_destroy(const struct wk_object *o)
 		vg_refund(VG_LIMIT_IMAGE_BYTES, o->bytes);
 		break;
 	case WK_GRAPH:
-		wk_driver.cuGraphDestroy(o->driver);
+		if (!o->lent)
+			wk_driver.cuGraphDestroy(o->driver);
 		wk_graph_free(o->graph);
 		break;
 	case WK_GRAPH_EXEC:

@@ -82,6 +82,10 @@ struct wk_session {
 
 /* Under the lock: the object, held, or NULL. */
 struct wk_object *wk_hold_locked(struct wk_session *session, enum wk_kind kind, uint64_t handle);
+/* graph_reads.c: a node has gone; its graph, if it was one, is not there any more. */
+void wk_graph_drop_child(struct wk_call *c, const struct wk_object *graph, uint32_t place);
+/* The guest's name of an object in a table; 0: it has been taken out. */
+uint64_t wk_handle_of(struct wk_session *session, const struct wk_object *object);
 /* Under the lock, or by who holds it already. */
 static inline void wk_hold_again(struct wk_object *object)
 {

@@ -95,7 +95,7 @@ struct wk_object {
 	/* under the session's lock */
 	struct wk_object *owned, *next, **link; /* what is owned and in a table; the neighbours below the same owner */
 	uint32_t slot;
-	bool lent;                    /* a pool that is the driver's own: not destroyed */
+	bool lent;                    /* a pool that is the driver's own, or a child graph: not destroyed */
 	bool out;                     /* of its table: it owns nothing any more */
 	uint32_t parameters_count, parameters_bytes;
 	struct wk_parameter parameters[];
@@ -292,7 +292,15 @@ struct wk_graph {
 	uint32_t count, room;
 	uint64_t weight;          /* nodes that it is charged with */
 	struct wk_holds holds;
+	uint32_t place;           /* of a child graph: its node's number in its owner */
 };
+/* What counts for a graph: its own, or that of the graph which it is inside of. */
+static inline struct wk_graph *wk_graph_all(const struct wk_object *graph)
+{
+	while (graph->owner && graph->owner->kind == WK_GRAPH)
+		graph = graph->owner;
+	return graph->graph;
+}
 /* NULL: out of memory, or too many nodes. */
 struct wk_graph *wk_graph_new(uint64_t weight, const struct wk_holds *holds);
 void wk_graph_free(struct wk_graph *graph);

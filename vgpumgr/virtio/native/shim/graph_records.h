@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a graph's object has beside what it needs of the program: numbers, parameters that were read, child graphs. */
+#ifndef VGPUMGR_GRAPH_RECORDS_H
+#define VGPUMGR_GRAPH_RECORDS_H
+
+#include "objects.h"
+
+/* As a graph, or an executable one, begins, and ends. */
+void shim_records_begin(struct shim_object *graph);
+void shim_records_drop(struct shim_object *graph);
+
+/* Pointers to a kernel's parameters, which are valid until its node changes or the graph ends; NULL: out of memory. */
+void **shim_kept(struct shim_object *graph, uint32_t node, const struct shim_object *function, const uint8_t *bytes);
+
+enum { SHIM_EVERY_NODE = UINT32_MAX };
+/* false: out of memory. */
+bool shim_child_add(struct shim_object *graph, uint32_t node, uint64_t child);
+/* The child graph of a node that was asked for before; 0: none. */
+uint64_t shim_child_find(const struct shim_object *graph, uint32_t node);
+/* The same, and it is known no more. */
+uint64_t shim_child_take(struct shim_object *graph, uint32_t node);
+
+#endif

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * By hand: what a node does, and attributes of its kernel. What the guest has made is told by the guest's own handles: no
+ * pointer of this process, and nothing that one of its libraries put into a captured graph, gets out.
+ */
+#include <string.h>
+
+#include <cuda_rules.h>
+
+#include "session.h"
+#include "vg_worker.h"
+
+/* What the graph holds, by the driver's handle; NULL: it isn't the guest's. */
+static struct wk_object *find_used(const struct wk_object *graph, enum wk_kind kind, const void *driver)
+{
+	const struct wk_holds *h = &wk_graph_all(graph)->holds;
+
+	for (size_t i = 0; i < h->count; i++)
+		if (h->at[i]->kind == kind && h->at[i]->driver == driver)
+			return h->at[i];
+	return NULL;
+}
+
+static CUresult read_parameters(const struct wk_object *function, void *const *values, struct vg_graph_node_read_reply *out)
+{
+	if (function->parameters_bytes > sizeof(out->parameters) || (function->parameters_count && !values))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	memset(out->parameters, 0, function->parameters_bytes);
+	for (uint32_t i = 0; i < function->parameters_count; i++)
+		memcpy(out->parameters + function->parameters[i].offset, values[i], function->parameters[i].size);
+	out->parameters_length = function->parameters_bytes;
+	return CUDA_SUCCESS;
+}
+
+static CUresult read_kernel(struct wk_call *c, const struct wk_object *graph, CUgraphNode node,
+			    struct vg_graph_node_read_reply *out)
+{
+	CUDA_KERNEL_NODE_PARAMS_v2 k = { .func = NULL };
+	struct wk_object *function;
+	CUresult r = wk_driver.cuGraphKernelNodeGetParams_v2(node, &k);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	function = find_used(graph, WK_FUNCTION, k.func ? (void *)k.func : (void *)k.kern);
+	out->object = function ? wk_handle_of(c->session, function) : 0;
+	out->grid_x = k.gridDimX, out->grid_y = k.gridDimY, out->grid_z = k.gridDimZ;
+	out->block_x = k.blockDimX, out->block_y = k.blockDimY, out->block_z = k.blockDimZ;
+	out->shared_bytes = k.sharedMemBytes;
+	return function ? read_parameters(function, k.kernelParams, out) : CUDA_SUCCESS;
+}
+
+static bool is_device(CUmemorytype type)
+{
+	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
+}
+
+/* Where a side begins: its base and offsets. */
+static uint64_t begin_of(uint64_t base, size_t x, size_t y, size_t z, size_t pitch, size_t height)
+{
+	return base + x + (y + z * height) * pitch;
+}
+
+static CUresult read_copy(CUgraphNode node, struct vg_graph_node_read_reply *out)
+{
+	CUDA_MEMCPY3D m = { .WidthInBytes = 0 };
+	CUresult r = wk_driver.cuGraphMemcpyNodeGetParams(node, &m);
+
+	if (r == CUDA_SUCCESS && !(is_device(m.srcMemoryType) && is_device(m.dstMemoryType)))
+		r = CUDA_ERROR_NOT_SUPPORTED; /* memory of this process */
+	if (r != CUDA_SUCCESS)
+		return r;
+	out->destination = begin_of(m.dstDevice, m.dstXInBytes, m.dstY, m.dstZ, m.dstPitch, m.dstHeight);
+	out->source = begin_of(m.srcDevice, m.srcXInBytes, m.srcY, m.srcZ, m.srcPitch, m.srcHeight);
+	out->destination_pitch = m.dstPitch, out->destination_slice = m.dstPitch * m.dstHeight;
+	out->source_pitch = m.srcPitch, out->source_slice = m.srcPitch * m.srcHeight;
+	out->width = m.WidthInBytes, out->rows = m.Height, out->slices = m.Depth;
+	return CUDA_SUCCESS;
+}
+
+static CUresult read_fill(CUgraphNode node, struct vg_graph_node_read_reply *out)
+{
+	CUDA_MEMSET_NODE_PARAMS m = { .dst = 0 };
+	CUresult r = wk_driver.cuGraphMemsetNodeGetParams(node, &m);
+
+	out->destination = m.dst, out->destination_pitch = m.pitch;
+	out->value = m.value, out->element = m.elementSize;
+	out->width = m.width, out->rows = m.height;
+	return r;
+}
+
+static CUresult read_event(struct wk_call *c, const struct wk_object *graph, CUgraphNode node, bool waits,
+			   struct vg_graph_node_read_reply *out)
+{
+	CUevent event = NULL;
+	CUresult r = waits ? wk_driver.cuGraphEventWaitNodeGetEvent(node, &event) :
+			     wk_driver.cuGraphEventRecordNodeGetEvent(node, &event);
+	struct wk_object *used = r == CUDA_SUCCESS ? find_used(graph, WK_EVENT, event) : NULL;
+
+	out->object = used ? wk_handle_of(c->session, used) : 0;
+	return r;
+}
+
+static CUresult read_node(struct wk_call *c, const struct wk_object *graph, CUgraphNode node,
+			  struct vg_graph_node_read_reply *out)
+{
+	struct wk_object *host;
+	CUgraphNodeType type = 0;
+	CUresult r = wk_driver.cuGraphNodeGetType(node, &type);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	host = type == CU_GRAPH_NODE_TYPE_HOST || type == CU_GRAPH_NODE_TYPE_GRAPH ? wk_host_of(node, type) : NULL;
+	out->type = host && type == CU_GRAPH_NODE_TYPE_GRAPH ? CU_GRAPH_NODE_TYPE_MEMCPY : type;
+	out->number = host ? host->number : 0;
+	switch (type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		return read_kernel(c, graph, node, out);
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return read_copy(node, out);
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		return read_fill(node, out);
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+		return read_event(c, graph, node, type == CU_GRAPH_NODE_TYPE_WAIT_EVENT, out);
+	default:
+		return CUDA_SUCCESS;
+	}
+}
+
+CUresult wk_do_graph_node_read(struct wk_call *c, const struct vg_graph_node_read_request *in,
+			       struct vg_graph_node_read_reply *out)
+{
+	struct wk_object *graph WK_HELD = NULL;
+	CUgraphNode node;
+	CUresult r = wk_hold(c, WK_GRAPH, in->graph, &graph);
+
+	if (r == CUDA_SUCCESS)
+		r = wk_node_of(graph, in->node, &node);
+	return r == CUDA_SUCCESS ? read_node(c, graph, node, out) : r;
+}
+
+/* ---- attributes; one with a handle would name something of this process: there are none */
+
+static CUresult kernel_of(struct wk_call *c, uint64_t handle, uint32_t number, struct wk_object **graph, CUgraphNode *node)
+{
+	CUgraphNodeType type;
+	CUresult r = wk_hold(c, WK_GRAPH, handle, graph);
+
+	if (r == CUDA_SUCCESS)
+		r = wk_node_of(*graph, number, node);
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuGraphNodeGetType(*node, &type);
+	return r == CUDA_SUCCESS && type != CU_GRAPH_NODE_TYPE_KERNEL ? CUDA_ERROR_INVALID_VALUE : r;
+}
+
+CUresult wk_do_graph_kernel_attribute(struct wk_call *c, const struct vg_graph_kernel_attribute_request *in,
+				      struct vg_graph_kernel_attribute_reply *out)
+{
+	struct wk_object *graph WK_HELD = NULL;
+	CUkernelNodeAttrValue value = { .pad = { 0 } };
+	CUgraphNode node;
+	CUresult r = in->set > 1 || in->value.length > sizeof(value) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+
+	if (r == CUDA_SUCCESS && in->value.length)
+		memcpy(&value, in->value.data, in->value.length);
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_kernel_attribute((CUkernelNodeAttrID)in->attribute, in->set ? &value : NULL);
+	if (r == CUDA_SUCCESS)
+		r = kernel_of(c, in->graph, in->node, &graph, &node);
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = in->set ? wk_driver.cuGraphKernelNodeSetAttribute(node, (CUkernelNodeAttrID)in->attribute, &value) :
+		      wk_driver.cuGraphKernelNodeGetAttribute(node, (CUkernelNodeAttrID)in->attribute, &value);
+	out->value_length = sizeof(value);
+	memcpy(out->value, &value, sizeof(value));
+	return r;
+}
+
+CUresult wk_do_graph_kernel_attributes(struct wk_call *c, const struct vg_graph_kernel_attributes_request *in)
+{
+	struct wk_object *graph WK_HELD = NULL, *from WK_HELD = NULL;
+	CUgraphNode a, b;
+	CUresult r = kernel_of(c, in->graph, in->node, &graph, &a);
+
+	if (r == CUDA_SUCCESS)
+		r = kernel_of(c, in->from_graph, in->from_node, &from, &b);
+	return r == CUDA_SUCCESS ? wk_driver.cuGraphKernelNodeCopyAttributes(a, b) : r;
+}
+
+/* ---- child graphs: the driver's own, below the graph that their node is in */
+
+/* Two that number the same nodes would not know what the other destroys. */
+static pthread_mutex_t children = PTHREAD_MUTEX_INITIALIZER;
+
+static uint64_t find_child(struct wk_session *s, const struct wk_object *graph, uint32_t place)
+{
+	struct wk_object *found WK_HELD = NULL;
+
+	pthread_mutex_lock(&s->lock);
+	for (struct wk_object *o = graph->owned; o && !found; o = o->next) {
+		if (o->kind == WK_GRAPH && o->graph->place == place) {
+			found = o;
+			wk_hold_again(found);
+		}
+	}
+	pthread_mutex_unlock(&s->lock);
+	return found ? wk_handle_of(s, found) : 0;
+}
+
+void wk_graph_drop_child(struct wk_call *c, const struct wk_object *graph, uint32_t place)
+{
+	uint64_t handle = find_child(c->session, graph, place);
+
+	if (handle)
+		wk_remove(c, WK_GRAPH, handle);
+}
+
+static CUresult put_child(struct wk_call *c, uint64_t handle, struct wk_object *graph, CUgraph driver, uint32_t place)
+{
+	struct wk_object *o = wk_object_new(WK_GRAPH, graph, driver, 0);
+	CUresult r = o ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (!o)
+		return r;
+	o->lent = true;
+	o->graph = wk_graph_new(0, NULL);
+	r = o->graph ? wk_graph_number(o->graph, driver) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (r != CUDA_SUCCESS) {
+		wk_release(o);
+		return r;
+	}
+	o->graph->place = place;
+	return wk_put(c, handle, o);
+}
+
+CUresult wk_do_graph_child_graph(struct wk_call *c, const struct vg_graph_child_graph_request *in)
+{
+	struct wk_object *graph WK_HELD = NULL;
+	CUgraphNode node;
+	CUgraphNodeType type;
+	CUgraph child;
+	CUresult r = wk_hold(c, WK_GRAPH, in->graph, &graph);
+
+	if (r == CUDA_SUCCESS)
+		r = wk_node_of(graph, in->node, &node);
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuGraphNodeGetType(node, &type);
+	if (r == CUDA_SUCCESS && (type != CU_GRAPH_NODE_TYPE_GRAPH || wk_host_of(node, type)))
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = wk_driver.cuGraphChildGraphNodeGetGraph(node, &child);
+	if (r != CUDA_SUCCESS)
+		return r;
+	pthread_mutex_lock(&children);
+	r = find_child(c->session, graph, in->node) ? CUDA_ERROR_INVALID_VALUE :
+						      put_child(c, in->created, graph, child, in->node);
+	pthread_mutex_unlock(&children);
+	return r;
+}
