@@ -37,8 +37,8 @@ def make_world(root: Path, profile: str) -> World:
 
 
 def spoil(world: World, change: Spoil) -> str:
-    """The violations after one record of two was changed, with its channel where that keeps to it."""
-    record = world.store.list_attachments()[1]
+    """The violations after the second record was changed, with its channel where that keeps to it."""
+    record = next(r for r in world.store.list_attachments() if r.vm_name == "vm02")
     changed = change(record)
     world.store.save_attachment(changed)
     assert changed.share_part is not None
