@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "share.h"
+#include "share_waits.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -48,15 +48,4 @@ struct wk_wait;
 struct wk_wait *wk_share_wait_begin(struct wk_call *c, const struct wk_object *stream);
 void wk_share_wait_end(struct wk_call *c, struct wk_object *stream, struct wk_wait *wait, CUresult r);
 
-/* ---- share_waits.c, for share.c */
-/* An event before the wait, and one behind it; NULL or false: there are none. */
-struct wk_wait *wk_wait_begin(const struct wk_object *stream);
-bool wk_wait_follow(struct wk_wait *wait, const struct wk_object *stream);
-void wk_wait_end(struct wk_wait *wait);
-/* Below under the list's lock. Remembers it; false: there are too many. */
-bool wk_waits_add(struct wk_object *target, struct wk_wait *wait);
-/* Whether the stream has got to a wait, and no further: nothing of it is on the device. Its context is current. */
-bool wk_waits_hold(struct wk_object *target);
-void wk_waits_drop(struct wk_object *target, bool with_events);
-
 #endif

@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 
-#include "share.h"
+#include "share_waits.h"
 
 enum { WAITS = 64 };             /* of a stream; those beyond count as work, which others wait for no longer than for any */
 
