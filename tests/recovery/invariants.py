@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from tests.recovery.world import World, read_layouts
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import Placement
 from vgpumgr.planning.shares import measure_shares
@@ -21,7 +22,7 @@ def list_violations(world: World) -> list[str]:
     records = world.store.list_attachments()
     found = [text for record in records for text in _check_record(world, record)]
     found += _list_leaks(world, records)
-    found += _list_wrong_sums(world, records)
+    found += list_wrong_sums(world, records)
     if world.parts.open_journal().unfinished():
         found.append("the journal has unfinished operations")
     return found
@@ -75,7 +76,7 @@ def _list_wrong_share(world: World, record: AttachmentRecord) -> Iterator[str]:
         yield f"{record.id} is recorded as {record.profile} and as {part.share}"
 
 
-def _list_wrong_sums(world: World, records: tuple[AttachmentRecord, ...]) -> Iterator[str]:
+def list_wrong_sums(world: World, records: Sequence[AttachmentRecord]) -> Iterator[str]:
     """What shares of one GPU or one instance have together, and who turns MIG mode off again."""
     by_place: dict[tuple[GpuUuid, Placement | None], list[AttachmentRecord]] = {}
     for record in records:
@@ -84,7 +85,7 @@ def _list_wrong_sums(world: World, records: tuple[AttachmentRecord, ...]) -> Ite
     for (uuid, place), mine in by_place.items():
         parts = [record.share_part for record in mine if record.share_part is not None]
         where = uuid if place is None else f"the instance at {place} of {uuid}"
-        total = _find_total(world, uuid, place)
+        total = _find_total(world.nvml.gpus[uuid], mine[0])
         if sum(part.share.memory for part in parts) > total:
             yield f"shares of {where} have more memory together than its {total}"
         reserved = [Fraction(str(p.share.compute)) for p in parts if p.policy.reserves_time]
@@ -99,12 +100,12 @@ def _list_wrong_sums(world: World, records: tuple[AttachmentRecord, ...]) -> Ite
             yield f"{count} attachments are to turn MIG mode of {uuid} off"
 
 
-def _find_total(world: World, uuid: GpuUuid, place: Placement | None) -> int:
-    """The memory that a GPU, or its instance at a place, has for shares; 0 for one that is gone."""
-    gpu = world.nvml.gpus[uuid]
-    if place is None:
+def _find_total(gpu: Gpu, record: AttachmentRecord) -> int:
+    """The memory for shares of what the record has one of."""
+    if record.mig_part is None:
         return measure_shares(gpu, ()).total.memory
-    return sum(i.memory_bytes for i in gpu.instances if i.placement == place)
+    wanted = record.mig_part.gpu_profile_id
+    return next(profile.memory_bytes for profile in gpu.profiles if profile.id == wanted)
 
 
 def _list_inside(world: World, record: AttachmentRecord) -> set[str]:

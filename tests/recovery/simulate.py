@@ -27,7 +27,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.recovery.scenarios import name_ids
+from tests.recovery.invariants import list_wrong_sums
+from tests.recovery.scenarios import INSTANCE_SHARE, name_ids
 from tests.recovery.simulate_host import ERRORS, PROFILES, HostSide
 from tests.recovery.world import CHANGES, SavedStore, World
 from vgpumgr.app.operations.recovery import Policy
@@ -146,7 +147,7 @@ class Simulation:
             if act is not None:
                 act()
             elif kind == "attach":
-                slices = ("1g.10gb", "2g.20gb", "3g.40gb") * 3
+                slices = ("1g.10gb", "2g.20gb", "3g.40gb", INSTANCE_SHARE) * 3
                 profile = self.choice.choice(slices + PROFILES)
                 self.history[-1] += f" {profile}"
                 config = self.choice.random() < 0.3
@@ -291,6 +292,7 @@ class Simulation:
             wrong.append(f"a second recovery does something: {again.actions}")
         if changes != self.world.changes or kept != self.kept:
             wrong.append("a second recovery changes something")
+        wrong += list_wrong_sums(self.world, [*kept.values()])
         # others may live by now in what an interrupted operation has made: it ends with them
         wrong += [
             f"not done: {a.subject}: {a.text}"

@@ -109,6 +109,12 @@ def test_a_new_instance_near_the_vm_comes_before_a_shared_one_elsewhere() -> Non
     (seat,) = choose(gpus, records, request, [0])
     assert (seat.gpu.index, seat.is_first) == (0, True)
     assert seat.why.count("on the VM's NUMA node 0") == 1
+    # the reason is true also where --gpu leaves no choice
+    for number in ("0", "1"):
+        (named,) = choose(gpus, [], replace(request, gpu=number), [0])
+        assert named.gpu.index == int(number)
+        assert named.why.count("NUMA node") == 1
+        assert ("on NUMA node 1, as --gpu asks: the VM's is 0" in named.why) == (number == "1")
     # neither does --spread change that, nor does it count where no nodes are known
     (seat,) = choose(gpus, records, replace(request, spread=True), [0])
     assert seat.gpu.index == 0

@@ -288,7 +288,8 @@ def test_an_instance_with_shares_goes_to_nobody_as_a_whole(bench: Bench) -> None
             layouts.apply(text=text, source="x", allow=allow)
         assert "an instance with shares is changed by no layout" in say(caught.value)
         assert "vm01" in say(caught.value)
-        assert "--allow-disruptive" not in (caught.value.hint or "")
+        hint = "detach the holders of these shares (vgpumgr detach), then repeat"
+        assert caught.value.hint == hint
     assert bench.snapshot() == before
     # a whole attach finds another place
     attach(bench, "2g.20gb", "vm02", gpu="0")

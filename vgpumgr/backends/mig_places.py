@@ -78,7 +78,9 @@ def choose_slices(
     idle = [
         one for gpu in gpus for one in _list_idle(gpu, snapshot) if _is_of_layout(one, snapshot)
     ]
-    constraints = Constraints(request.spread, near.nodes)
+    # of a GPU that is named no other is preferred
+    nodes = near.nodes if request.gpu is None else frozenset[int]()
+    constraints = Constraints(request.spread, nodes)
     there = {gpu.uuid: gpu for gpu in gpus}
     lost = list_lost(gpus, snapshot.records, snapshot.instances)
     try:

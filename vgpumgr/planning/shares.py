@@ -293,7 +293,8 @@ def place_shares(
         best = now[number]
         share = best.size(wanted)
         now[number] = best.give(share)
-        why, is_first = _explain(best, share, near), best.left == MAX_PARTS
+        named = request.gpu is not None
+        why, is_first = _explain(best, share, near, named=named), best.left == MAX_PARTS
         seat = SharePlacement(best.gpu, share, best.policy, why, priority, best.instance, is_first)
         placed.append(seat)
     return tuple(placed)
@@ -357,18 +358,19 @@ def _rank(one: Candidate, share: Share, near: NumaPolicy, spread: bool) -> tuple
     return (near.is_far(one.gpu.numa_node), *order, one.gpu.index)
 
 
-def _explain(one: Candidate, share: Share, near: NumaPolicy) -> str:
+def _explain(one: Candidate, share: Share, near: NumaPolicy, *, named: bool) -> str:
+    """``named``: --gpu says where."""
     left = describe_free(one.use.free - one.reserve(share))
-    beside, free = "it has no shares yet", "none"
-    if one.instance is not None:
-        # turning MIG mode on is the last resort, also for a GPU that is near
-        free = "none in MIG mode"
-    where = near.describe(one.gpu.numa_node, free)
+    beside = "it has no shares yet"
+    # turning MIG mode on is the last resort, also for a GPU that is near
+    none = None if named else "none" if one.instance is None else "none in MIG mode"
+    where = near.describe(one.gpu.numa_node, none)
     if one.use.free != one.use.total:
         whole = "whole GPUs stay whole" if one.instance is None else "whole instances stay whole"
         beside = f"it has shares already, and {whole}"
     elif one.instance is not None and one.instance.seat.creates:
-        beside, where = f"made for it, {one.instance.seat.choice.why}", ""
+        beside = f"made for it, {one.instance.seat.choice.why}"
+        where = where if named else ""
     return f"{one.name}: {beside}; {left} stays free{where}"
 
 

@@ -115,14 +115,14 @@ class NumaPolicy:
         """Whether nothing on this node may be taken."""
         return self.strict and self.is_far(node)
 
-    def describe(self, node: int | None, none: str = "none") -> str:
-        """What a device on that node means to the VM; empty where it is bound to none. ``none``: what is not free on
-        the VM's own, where it is another one.
-        """
+    def describe(self, node: int | None, none: str | None = "none") -> str:
+        """What a device on that node means to the VM. ``none``: what is not free on its own; None: it was named."""
         if not self.nodes:
             return ""
         if not self.is_far(node):
             return f"; on the VM's NUMA node {node}"
+        if none is None:
+            return f"; on NUMA node {node}, as --gpu asks: the VM's is {self._names()}"
         return f"; on NUMA node {node}: {none} on the VM's ({self._names()}) is free"
 
     def explain(self, where: Collection[str], what: str = "GPU") -> NoRoomError:

@@ -365,14 +365,14 @@ def _held_for_good(gpu: Gpu, touched: Sequence[Pinned]) -> Refusal:
     if shares:
         names = ", ".join(_list_touched(gpu, shares))
         reasons.append(f"an instance with shares is changed by no layout: {names}")
-        helps.append("vgpumgr detach the holders of these shares")
+        helps.append("detach the holders of these shares (vgpumgr detach)")
     return Refusal(
         Reason.BUSY,
         f"cannot reach the layout on {gpu}",
         "; ".join(reasons),
         gpu.uuid,
         in_the_way=tuple(touched),
-        helps=f"{'; '.join(helps)}, then plan again",
+        helps=f"{'; '.join(helps)}, then repeat",
     )
 
 
