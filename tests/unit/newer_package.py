@@ -108,7 +108,9 @@ def _worker_sources(made: Path) -> list[Path]:
     shared = [NATIVE / "transport" / name for name in ("layout.c", "util.c")]
     names = ("vg_dispatch.c", "vg_codec.c", "added_worker.c")
     names += tuple(
-        f"vg_{n}_{kind}.c" for n in ("blas", "dnn", "solver") for kind in ("table", "calls")
+        f"vg_{n}_{kind}.c"
+        for n in ("blas", "dnn", "solver", "sparse")
+        for kind in ("table", "calls")
     )
     return [
         *sorted((NATIVE / "worker").glob("*.c")),
