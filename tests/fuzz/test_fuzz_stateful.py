@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.coverage import read_coverage
-from tests.unit.calls_rig import RULES, WORKER_RULES
+from tests.unit.calls_rig import RULES, SPARSE_RULES, WORKER_RULES
 from tests.unit.test_codegen import _include
 from tests.unit.transport_rig import LIB
 from vgpumgr.virtio.codegen.__main__ import load
@@ -86,7 +86,7 @@ def compile_with(directory: Path, flags: Sequence[str], *words: str) -> None:
     command = ["cc", "-g1", "-O1", *flags, "-fno-strict-aliasing", "-pthread", "-rdynamic"]
     command += ["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers"]
     command += ["-D_GNU_SOURCE", "-D__CUDA_API_VERSION_INTERNAL", '-DVGPUMGR_VERSION="fuzz"']
-    command += [*(f"-I{NATIVE / name}" for name in folders), f"-I{RULES}"]
+    command += [*(f"-I{NATIVE / name}" for name in folders), f"-I{RULES}", f"-I{SPARSE_RULES}"]
     command += [f"-I{HERE}", f"-I{directory}", f"-isystem{_include()}"]
     done = subprocess.run(
         [*command, *words], cwd=directory, capture_output=True, text=True, check=False
@@ -165,8 +165,8 @@ def test_a_short_run_reaches_the_operations(tmp_path: Path) -> None:
 
 
 def fuzz_mathematics(directory: Path, sanitizer: str) -> list[int]:
-    """Functions called of cuBLAS, of cuBLASLt, of cuDNN, ways to call cuFFT, of cuSOLVER, of cuSPARSE; calls accepted and
-    refused.
+    """Functions called of cuBLAS, of cuBLASLt, of cuDNN, ways to call cuFFT, of cuSOLVER, of cuSPARSE; calls accepted
+    and refused.
     """
     mains = ("mathematics.c", "networks.c", "solvers.c", "sparses.c", "transforms.c", "lane.c")
     program = build(directory, mains, sanitizer)

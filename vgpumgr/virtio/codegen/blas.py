@@ -22,7 +22,7 @@ ENUMERATIONS = {
 INTEGERS = {"int": "int", "long": "long long", "char": "signed char", "size": "size_t"}
 #: bytes of what an object of cuSOLVER is set to (native/codec/blas_functions.h)
 SETTINGS = {"syevj": 32, "gesvdj": 32}
-#: bytes of cuSPARSE's descriptors (native/codec/sparse_wire.h)
+#: bytes of cuSPARSE's descriptors (vgpumgr/native/sparse_rules/sparse_wire.h)
 DESCRIPTORS = {"spmat": 104, "made": 104, "dnmat": 56, "dnvec": 24, "spvec": 40}
 #: addresses on the device, and what of cuSOLVER and cuSPARSE has no address there
 POINTERS = (

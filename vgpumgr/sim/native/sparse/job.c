@@ -24,6 +24,12 @@ static void run(struct work *work)
 		job->compute(job);
 }
 
+void sp_leave_pivot(struct sp_pivot *pivot)
+{
+	if (pivot && atomic_fetch_sub(&pivot->users, 1) == 1)
+		free(pivot);
+}
+
 void sp_end_product(struct sp_product *product)
 {
 	free(product->offsets);

@@ -13,12 +13,6 @@ struct sp_object *sp_object(void *object, uint64_t kind)
 	return o && o->kind == (MARK | kind) ? o : NULL;
 }
 
-void sp_leave_pivot(struct sp_pivot *pivot)
-{
-	if (pivot && atomic_fetch_sub(&pivot->users, 1) == 1)
-		free(pivot);
-}
-
 static int create(void **object, uint64_t kind)
 {
 	struct sp_object *o = object ? calloc(1, sizeof *o) : NULL;

@@ -83,6 +83,7 @@ int sp_size(void *handle, int status, size_t *size);
 /* Memory for a job; NULL: there is none, and its context fails. */
 void *sp_area(struct sp_job *job, int64_t count, size_t bytes);
 void sp_end_product(struct sp_product *product);
+void sp_leave_pivot(struct sp_pivot *pivot);
 
 /* ---- entries.c: what is in matrices */
 struct sp_entry {
@@ -130,6 +131,5 @@ void sp_solve(struct sp_job *job);
 
 /* ---- objects.c */
 struct sp_object *sp_object(void *object, uint64_t kind);
-void sp_leave_pivot(struct sp_pivot *pivot);
 
 #endif
