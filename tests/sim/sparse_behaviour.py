@@ -103,6 +103,7 @@ def capture_solutions(s: Sparse) -> None:
     runnable = captured(s, stream, lambda: s.do("SpSV_solve", *words))
     s.good(s.sparse.cusparseSpSV_destroyDescr(o))
     s.ok(s.cuda.cuMemsetD8_v2(c_uint64(at), 0, c_size_t(8 * SIDE)))
+    s.good(s.wait())  # the stream does not wait for it
     s.ok(s.cuda.cuGraphLaunch(runnable, stream))
     s.ok(s.cuda.cuStreamSynchronize(stream))
     assert first(s, at) == 2
