@@ -17,17 +17,18 @@
 #include "mathematics.h"
 #include "maths.h"
 #include "session.h"
+#include "sparse_wire.h"
 #include "vg_worker.h"
 
-enum { THREADS = 3, HANDLES = 4, LIBRARIES = 5, DNN = VG_MATH_DNN - 1, FFT = VG_MATH_FFT - 1,
-       SOLVER = VG_MATH_SOLVER - 1 };
+enum { THREADS = 3, HANDLES = 4, LIBRARIES = 6, DNN = VG_MATH_DNN - 1, FFT = VG_MATH_FFT - 1,
+       SOLVER = VG_MATH_SOLVER - 1, SPARSE = VG_MATH_SPARSE - 1 };
 
 static struct vg_lane lane;
 static struct wk_session *session;
 static uint64_t context;
 static unsigned long count;
 static _Atomic uint32_t sequence, slots;
-static _Atomic uint64_t handles[LIBRARIES][HANDLES], plans[LIBRARIES][HANDLES]; /* of each library; and plans of cuDNN and of cuFFT, objects of cuSOLVER */
+static _Atomic uint64_t handles[LIBRARIES][HANDLES], plans[LIBRARIES][HANDLES]; /* of each library; and plans of cuDNN and of cuFFT, objects of cuSOLVER and cuSPARSE */
 static _Atomic unsigned long accepted, refused;
 static _Atomic bool called[BLAS_FUNCTIONS], called_light[LT_FUNCTIONS];
 
@@ -221,12 +222,14 @@ static void make_handle(struct thread *t)
 static void keep_plan(struct thread *t)
 {
 	uint32_t slot = ++slots;
-	unsigned int library = once_in(t, 3) ? FFT : once_in(t, 2) ? SOLVER : DNN;
+	unsigned int library = once_in(t, 4) ? FFT : once_in(t, 3) ? SOLVER : once_in(t, 2) ? SPARSE : DNN;
 	uint64_t handle = handles[once_in(t, 40) ? roll(t) % LIBRARIES : library][roll(t) % HANDLES];
 	uint64_t made = vg_handle_make(VG_TAG_MATH, 1, slot % VG_CAP_MATH), function = library == FFT ? FFT_PLAN : DNN_PLAN;
 
 	if (library == SOLVER)
 		function = once_in(t, 2) ? SOLVER_SYEVJ : SOLVER_GESVDJ;
+	if (library == SPARSE)
+		function = SPARSE_SPGEMM + roll(t) % SPARSE_BSRSM2;
 
 	if (slot >= VG_CAP_MATH)
 		return;
@@ -247,7 +250,7 @@ static uint64_t make_call(struct thread *t, bool on_device, unsigned int *librar
 {
 	uint64_t function = once_in(t, 2) ? FFT_SIZE : FFT_ESTIMATE;
 
-	switch (roll(t) % 8) {
+	switch (roll(t) % 11) {
 	case 0:
 		*library = 0;
 		return make_blas(t, on_device);
@@ -266,6 +269,11 @@ static uint64_t make_call(struct thread *t, bool on_device, unsigned int *librar
 	case 5:
 		*library = SOLVER;
 		return make_solver(t, once_in(t, 60) ? roll(t) : plans[SOLVER][roll(t) % HANDLES]);
+	case 6:
+	case 7:
+	case 8:
+		*library = SPARSE;
+		return make_sparse(t, on_device, once_in(t, 60) ? roll(t) : plans[SPARSE][roll(t) % HANDLES]);
 	default:
 		*library = DNN;
 		return make_network(t);
@@ -326,11 +334,11 @@ static void *live(void *argument)
 		if (once_in(t, 40))
 			keep_plan(t);
 		if (once_in(t, 80))
-			SEND(math_destroy, context, plans[once_in(t, 3) ? FFT : once_in(t, 3) ? SOLVER : DNN][roll(t) % HANDLES]);
+			SEND(math_destroy, context, plans[once_in(t, 4) ? FFT : once_in(t, 3) ? SOLVER : once_in(t, 2) ? SPARSE : DNN][roll(t) % HANDLES]);
 		if (once_in(t, 6))
 			transform(t);
 		if (once_in(t, 100))
-			SEND(math_open, (uint32_t)(roll(t) % 6));
+			SEND(math_open, (uint32_t)(roll(t) % 7));
 		call(t);
 	}
 	return NULL;
@@ -355,15 +363,16 @@ static unsigned int count_called(const _Atomic bool *flags, unsigned int n)
 	return found;
 }
 
-/* Nothing of cuDNN, cuFFT or cuSOLVER is left where all sessions have ended. */
+/* Nothing of cuDNN, cuFFT, cuSOLVER or cuSPARSE is left where all sessions have ended. */
 static unsigned long count_left(void)
 {
-	unsigned long (*networks)(void), (*transforms)(void), (*solvers)(void);
+	unsigned long (*networks)(void), (*transforms)(void), (*solvers)(void), (*sparses)(void);
 
 	*(void **)&networks = wk_math_find(VG_MATH_DNN, "null_networks_live");
 	*(void **)&transforms = wk_math_find(VG_MATH_FFT, "null_transforms_live");
 	*(void **)&solvers = wk_math_find(VG_MATH_SOLVER, "null_solvers_live");
-	return networks && transforms && solvers ? networks() + transforms() + solvers() : ~0ul;
+	*(void **)&sparses = wk_math_find(VG_MATH_SPARSE, "null_sparses_live");
+	return networks && transforms && solvers && sparses ? networks() + transforms() + solvers() + sparses() : ~0ul;
 }
 
 int main(int argc, char **argv)
@@ -389,7 +398,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i].thread, NULL);
 	wk_session_destroy(session);
-	printf("%u functions %u light %u networks %u transforms %u solvers %lu accepted %lu refused\n", count_called(called, BLAS_FUNCTIONS),
-	       count_called(called_light, LT_FUNCTIONS), count_networks(), count_transforms(), count_solvers(), accepted, refused);
+	printf("%u functions %u light %u networks %u transforms %u solvers %u sparses %lu accepted %lu refused\n", count_called(called, BLAS_FUNCTIONS),
+	       count_called(called_light, LT_FUNCTIONS), count_networks(), count_transforms(), count_solvers(), count_sparses(), accepted, refused);
 	return lane.asked == lane.answered && !count_left() ? 0 : 1;
 }

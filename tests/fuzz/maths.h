@@ -44,4 +44,8 @@ unsigned int count_transforms(void);
 uint64_t make_solver(struct thread *t, uint64_t object);
 unsigned int count_solvers(void);
 
+/* ---- sparses.c: the same of cuSPARSE */
+uint64_t make_sparse(struct thread *t, bool on_device, uint64_t object);
+unsigned int count_sparses(void);
+
 #endif

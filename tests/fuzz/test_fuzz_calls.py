@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.calls_rig import RULES, WORKER_RULES
+from tests.unit.calls_rig import RULES, SPARSE_RULES, WORKER_RULES
 from tests.unit.test_codegen import _include
 from tests.unit.transport_rig import LIB
 from vgpumgr.virtio.codegen.__main__ import load
@@ -55,6 +55,7 @@ def build(source: Path, directory: Path) -> Path:
     defines = ["-D_GNU_SOURCE", "-D__CUDA_API_VERSION_INTERNAL", '-DVGPUMGR_VERSION="fuzz"']
     includes = [f"-I{NATIVE / d}" for d in ("", "codec", "generated", "worker")] + [
         f"-I{RULES}",
+        f"-I{SPARSE_RULES}",
         f"-isystem{_include()}",
     ]
     command = [

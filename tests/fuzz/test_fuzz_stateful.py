@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.coverage import read_coverage
-from tests.unit.calls_rig import RULES, WORKER_RULES
+from tests.unit.calls_rig import RULES, SPARSE_RULES, WORKER_RULES
 from tests.unit.test_codegen import _include
 from tests.unit.transport_rig import LIB
 from vgpumgr.virtio.codegen.__main__ import load
-from vgpumgr.virtio.codegen.blas import SOLVER, parse_blas
+from vgpumgr.virtio.codegen.blas import SOLVER, SPARSE, parse_blas
 from vgpumgr.virtio.codegen.coverage import MATHEMATICS as MATHEMATICS_SPEC
-from vgpumgr.virtio.codegen.coverage import NETWORKS, SOLVERS
+from vgpumgr.virtio.codegen.coverage import NETWORKS, SOLVERS, SPARSES
 from vgpumgr.virtio.codegen.dnn import parse_functions
 from vgpumgr.virtio.codegen.model import Field, Operation
 
@@ -38,10 +38,10 @@ GATE = 0.85
 #: what mathematics.c is for
 MATHEMATICS = (
     "blas.c", "dnn.c", "dnn_classic.c", "dnn_find.c", "dnn_tree.c", "fft.c", "libraries.c", "lt.c",
-    "ops_math.c", "solver.c",
+    "ops_math.c", "solver.c", "sparse.c",
 )  # fmt: skip
 #: they are libraries of their own
-NULL_SOURCES = ("mathematics", "networks", "solvers", "transforms")
+NULL_SOURCES = ("mathematics", "networks", "solvers", "sparses", "transforms")
 #: the filter's tables are executed instruction by instruction in tests/unit/test_filter_table.py; main() is not linked;
 #: shares and the window take it that a process has one session, as a worker's have: the channel's tests run them
 #: (test_calls_with_share.py, tests/sanitize)
@@ -86,7 +86,7 @@ def compile_with(directory: Path, flags: Sequence[str], *words: str) -> None:
     command = ["cc", "-g1", "-O1", *flags, "-fno-strict-aliasing", "-pthread", "-rdynamic"]
     command += ["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers"]
     command += ["-D_GNU_SOURCE", "-D__CUDA_API_VERSION_INTERNAL", '-DVGPUMGR_VERSION="fuzz"']
-    command += [*(f"-I{NATIVE / name}" for name in folders), f"-I{RULES}"]
+    command += [*(f"-I{NATIVE / name}" for name in folders), f"-I{RULES}", f"-I{SPARSE_RULES}"]
     command += [f"-I{HERE}", f"-I{directory}", f"-isystem{_include()}"]
     done = subprocess.run(
         [*command, *words], cwd=directory, capture_output=True, text=True, check=False
@@ -99,7 +99,9 @@ def compile_worker(directory: Path, flags: Sequence[str]) -> list[str]:
     worker = [p for p in sorted((NATIVE / "worker").glob("*.c")) if p.name != "main.c"]
     names = ("vg_codec.c", "vg_dispatch.c")
     names += tuple(
-        f"vg_{n}_{kind}.c" for n in ("blas", "dnn", "solver") for kind in ("table", "calls")
+        f"vg_{n}_{kind}.c"
+        for n in ("blas", "dnn", "solver", "sparse")
+        for kind in ("table", "calls")
     )
     generated = [NATIVE / "generated" / n for n in names]
     driver = [p for p in sorted((NATIVE / "nulldriver").glob("*.c")) if p.stem not in NULL_SOURCES]
@@ -163,8 +165,10 @@ def test_a_short_run_reaches_the_operations(tmp_path: Path) -> None:
 
 
 def fuzz_mathematics(directory: Path, sanitizer: str) -> list[int]:
-    """Functions called of cuBLAS, of cuBLASLt, of cuDNN, ways to call cuFFT, of cuSOLVER; accepted, calls refused."""
-    mains = ("mathematics.c", "networks.c", "solvers.c", "transforms.c", "lane.c")
+    """Functions called of cuBLAS, of cuBLASLt, of cuDNN, ways to call cuFFT, of cuSOLVER, of cuSPARSE; calls accepted
+    and refused.
+    """
+    mains = ("mathematics.c", "networks.c", "solvers.c", "sparses.c", "transforms.c", "lane.c")
     program = build(directory, mains, sanitizer)
     count = os.environ.get("VGPUMGR_FUZZ_ROUNDS", "40000")
     seed = os.environ.get("VGPUMGR_FUZZ_SEED", "1")
@@ -173,7 +177,7 @@ def fuzz_mathematics(directory: Path, sanitizer: str) -> list[int]:
 
 @each_sanitizer
 def test_calls_of_mathematics_libraries_harm_nobody(sanitizer: str, tmp_path: Path) -> None:
-    functions, light, networks, transforms, solvers, accepted, refused = fuzz_mathematics(
+    functions, light, networks, transforms, solvers, sparses, accepted, refused = fuzz_mathematics(
         tmp_path, sanitizer
     )
     assert functions == len(parse_blas(MATHEMATICS_SPEC))
@@ -181,6 +185,7 @@ def test_calls_of_mathematics_libraries_harm_nobody(sanitizer: str, tmp_path: Pa
     assert networks == len(parse_functions(NETWORKS)) + 7
     assert transforms == 3 * 6 + 7
     assert solvers == len(parse_blas(SOLVERS, SOLVER))
+    assert sparses == len(parse_blas(SPARSES, SPARSE))
     # the failure of a posted call is the error of the next
     assert accepted > 1000 < refused
 

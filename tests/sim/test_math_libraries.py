@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated cuFFT and cuSOLVER, directly on the simulated driver: what they compute, what they refuse, and how they
-behave.
+"""The simulated cuFFT, cuSOLVER and cuSPARSE, directly on the simulated driver: what they compute, what they refuse,
+and how they behave.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from vgpumgr.virtio.codegen.coverage import math_implemented
 pytestmark = pytest.mark.native
 
 #: libraries by the beginning of their programs' names
-NAMES = {"fft": "cufft", "solver": "cusolver"}
-RELEASES = ("11", "12")
+NAMES = {"fft": "cufft", "solver": "cusolver", "sparse": "cusparse"}
+RELEASES = [(short, release) for short in ("fft", "solver") for release in ("11", "12")]
+RELEASES.append(("sparse", "12"))
 #: each in a process of its own: some end their context
 BEHAVIOUR = [(short, case) for short in NAMES for case in cases_of(f"{short}_behaviour")]
 
@@ -30,8 +31,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(create_machine("dgx-a100"))
 
 
-@pytest.mark.parametrize("short", NAMES)
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(("short", "release"), RELEASES)
 def test_all_cases(machine: Machine, short: str, release: str) -> None:
     cases = cases_of(f"{short}_cases")
     assert cases
@@ -43,9 +43,9 @@ def test_behaviour(machine: Machine, short: str, case: str) -> None:
     run(machine, f"{short}_behaviour", case)
 
 
-@pytest.mark.parametrize("name", NAMES.values())
-@pytest.mark.parametrize("release", RELEASES)
-def test_names_and_versions_are_the_genuine_ones(name: str, release: str) -> None:
+@pytest.mark.parametrize(("short", "release"), RELEASES)
+def test_names_and_versions_are_the_genuine_ones(short: str, release: str) -> None:
+    name = NAMES[short]
     library = LIB / f"lib{name}.so.{release}"
     dynamic = subprocess.run(
         ["readelf", "-d", library], text=True, capture_output=True, check=True

@@ -126,6 +126,33 @@ for _ in range(10):
 print(waits() - before)
 """
 
+#: cuSPARSE, with results that no kernel of PyTorch's has to fill; waits of ten products
+SPARSE = """
+import ctypes, torch
+torch.manual_seed(4)
+waits = ctypes.CDLL("libcuda.so.1").vgpumgr_channel_waits
+for dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128, torch.float16, torch.bfloat16):
+    values = torch.randn(8, 12, dtype=dtype) * (torch.rand(8, 12) < 0.4)
+    right, vector = torch.randn(12, 5, dtype=dtype), torch.randn(12, dtype=dtype)
+    device, factor = values.to_sparse_csr().to("cuda"), right.to("cuda")
+    out = torch.empty(8, 5, dtype=dtype, device="cuda")
+    torch.addmm(out, device, factor, beta=0, out=out)
+    torch.testing.assert_close(out.cpu(), values @ right, rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close((device @ vector.to("cuda")).cpu(), values @ vector, rtol=1e-2, atol=1e-2)
+    if dtype in (torch.float16, torch.bfloat16):
+        continue
+    lower = torch.tril(torch.randn(8, 8, dtype=dtype)) + 8 * torch.eye(8, dtype=dtype)
+    known = torch.randn(8, 2, dtype=dtype)
+    system = lower.to_sparse_csr().to("cuda")
+    solved = torch.triangular_solve(known.to("cuda"), system, upper=False).solution
+    torch.testing.assert_close(solved.cpu(), torch.linalg.solve(lower, known), rtol=1e-3, atol=1e-3)
+torch.cuda.synchronize()
+before = waits()
+for _ in range(10):
+    torch.addmm(out, device, factor, beta=0, out=out)
+print(waits() - before)
+"""
+
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
@@ -176,6 +203,13 @@ def test_factors_of_matrices_are_the_cpus(host: Host) -> None:
     done = host.call(*RUN, "env", "VGPUMGR_TRACE=waits", sys.executable, "-c", SOLVERS)
     assert done.stdout == "0\n"
     assert "cusolverDnZgetrf" in done.stderr
+
+
+def test_products_of_sparse_tensors_are_the_cpus(host: Host) -> None:
+    """Of torch.sparse this is what needs none of PyTorch's own kernels."""
+    done = host.call(*RUN, "env", "VGPUMGR_TRACE=waits", sys.executable, "-c", SPARSE)
+    assert done.stdout == "0\n"
+    assert "cusparseSpSM_bufferSize" in done.stderr
 
 
 #: two programs on one slice; one is killed in the middle of its steps, in no function of its own

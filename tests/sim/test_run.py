@@ -198,6 +198,7 @@ input()
         "libcudnn.so.9": 0,
         "libcufft.so.12": 0,
         "libcusolver.so.12": 0,
+        "libcusparse.so.12": 0,
     }
     shown = host.call("virtio", "show", channel["id"]).stdout
     assert "libcublas.so.13, loaded by 1 session\n" in shown

@@ -16,6 +16,7 @@ from vgpumgr.sim import machine as machines
 
 #: CUDA's rules, and of them what the worker is made with, for those who build one
 RULES = Path(__file__).parents[2] / "vgpumgr" / "native" / "cuda_rules"
+SPARSE_RULES = RULES.with_name("sparse_rules")
 WORKER_RULES = [
     RULES / f"{name}.c"
     for name in (

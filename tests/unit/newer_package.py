@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.unit.calls_rig import RULES, WORKER_RULES
+from tests.unit.calls_rig import RULES, SPARSE_RULES, WORKER_RULES
 from tests.unit.test_codegen import _include
 from vgpumgr.virtio.codegen.__main__ import SPEC, load, outputs, write_headers
 
@@ -108,7 +108,9 @@ def _worker_sources(made: Path) -> list[Path]:
     shared = [NATIVE / "transport" / name for name in ("layout.c", "util.c")]
     names = ("vg_dispatch.c", "vg_codec.c", "added_worker.c")
     names += tuple(
-        f"vg_{n}_{kind}.c" for n in ("blas", "dnn", "solver") for kind in ("table", "calls")
+        f"vg_{n}_{kind}.c"
+        for n in ("blas", "dnn", "solver", "sparse")
+        for kind in ("table", "calls")
     )
     return [
         *sorted((NATIVE / "worker").glob("*.c")),
@@ -121,7 +123,14 @@ def _worker_sources(made: Path) -> list[Path]:
 def _compile(made: Path, to: Path, *sources: Path, options: list[str]) -> None:
     defines = ["-D_GNU_SOURCE", "-D__CUDA_API_VERSION_INTERNAL", f'-DVGPUMGR_VERSION="{VERSION}"']
     built = ROOT / "build" / "vgpumgr" / "native" / "cuda_rules"
-    places = [made, NATIVE, *(NATIVE / d for d in ("codec", "shim", "worker")), RULES, built]
+    places = [
+        made,
+        NATIVE,
+        *(NATIVE / d for d in ("codec", "shim", "worker")),
+        RULES,
+        SPARSE_RULES,
+        built,
+    ]
     words = ["cc", "-O0", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-pthread"]
     command = [*words, *defines, *(f"-I{d}" for d in places), f"-isystem{_include()}"]
     command += ["-o", str(to), *map(str, sources), *options]

@@ -21,7 +21,7 @@ STUBS = [(stub, file) for stub in read_stubs() for file in stub.files]
 #: what the libraries of PyTorch 2.14.1 for CUDA 13 import, and from which of NVIDIA's
 IMPORTS = Path(__file__).with_name("pytorch-imports.txt")
 OURS = re.compile(
-    r"lib(cuda|cudart|cublas|cublasLt|cufft|cusolver|nvidia-ml)\.so|vgpumgr-audit|libcudnn"
+    r"lib(cuda|cudart|cublas|cublasLt|cufft|cusolver|cusparse|nvidia-ml)\.so|vgpumgr-audit|libcudnn"
 )
 
 

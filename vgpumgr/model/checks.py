@@ -249,11 +249,12 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "mathematics", "vgpumgr",
-        "Sessions of forwarded GPUs find cuBLAS with cuBLASLt, or neither; cuDNN; cuFFT; and cuSOLVER.",
-        "Looks for libcublas.so.13, .12, their libcublasLt, libcudnn.so.9, libcufft.so.12, .11, and libcusolver.so.12, "
-        ".11 in VGPUMGR_MATH's directories; without it beside the driver and in /usr/local/cuda/lib64.",
-        "Install NVIDIA's libcublas, libcufft and libcusolver of CUDA 13 or 12, cudnn9, or name directories: "
-        "VGPUMGR_MATH=ONE:OTHER",
+        "Sessions of forwarded GPUs find cuBLAS with cuBLASLt, or neither; cuDNN; cuFFT; cuSOLVER; and cuSPARSE.",
+        "Looks for libcublas.so.13, .12, their libcublasLt, libcudnn.so.9, libcufft.so.12, .11, libcusolver.so.12, "
+        ".11, and libcusparse.so.12 in VGPUMGR_MATH's directories; without it beside the driver and in "
+        "/usr/local/cuda/lib64.",
+        "Install NVIDIA's libcublas, libcufft, libcusolver and libcusparse of CUDA 13 or 12, cudnn9, or name "
+        "directories: VGPUMGR_MATH=ONE:OTHER",
         "docs/libraries.md",
     ),
     Check(

@@ -23,6 +23,7 @@ LIBRARIES = {
     "libcudnn.so": (9,),
     "libcufft.so": (12, 11),
     "libcusolver.so": (12, 11),
+    "libcusparse.so": (12,),
 }
 
 

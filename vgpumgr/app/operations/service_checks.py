@@ -213,7 +213,8 @@ def _check_mathematics(host: ObservedHost) -> Finding:
     evidence = tuple(f"{one.name}: {one.path}" for one in found)
     if not found:
         return report(
-            "ok", "none: guests' calls of cuBLAS, cuDNN, cuFFT and cuSOLVER are refused by name"
+            "ok",
+            "none: guests' calls of cuBLAS, cuDNN, cuFFT, cuSOLVER and cuSPARSE are refused by name",
         )
     pair = [one.name for one in found if one.name.startswith("libcublas")]
     if len(pair) == 1:

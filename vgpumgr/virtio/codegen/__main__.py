@@ -14,7 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from vgpumgr.virtio.codegen.blas import SOLVER, blas_outputs
+from vgpumgr.virtio.codegen.blas import SOLVER, SPARSE, blas_outputs
 from vgpumgr.virtio.codegen.check import check
 from vgpumgr.virtio.codegen.coverage import count_names, emit_coverage
 from vgpumgr.virtio.codegen.dnn import dnn_outputs
@@ -60,6 +60,7 @@ def outputs(spec: Spec, native: str = "vgpumgr/virtio/native/generated") -> dict
     written = {name: text.encode() for name, text in files.items()}
     mathematics = blas_outputs(SPEC.with_name("cublas.yaml"), native)
     mathematics |= blas_outputs(SPEC.with_name("cusolver.yaml"), native, SOLVER)
+    mathematics |= blas_outputs(SPEC.with_name("cusparse.yaml"), native, SPARSE)
     mathematics |= dnn_outputs(SPEC.with_name("cudnn.yaml"), native)
     return written | mathematics | seeds
 

@@ -1,4 +1,4 @@
-"""cuBLAS and cuSOLVER by families: reads ``spec/cublas.yaml`` and ``spec/cusolver.yaml``, and writes for each library
+"""cuBLAS, cuSOLVER and cuSPARSE by families: reads ``spec/cublas.yaml`` and the others', and writes for each library
 both ends of each function, a table that both have, and the prototypes. The arguments of a call travel as 64-bit words
 in the header's order, with values that are on the host behind them (docs/wire-format.md, "Mathematics libraries")."""
 
@@ -20,30 +20,39 @@ ENUMERATIONS = {
     "op": 3, "fill": 2, "diag": 1, "side": 1, "eig": 1, "type": 255, "compute": 255, "algo": 255,
 }  # fmt: skip
 INTEGERS = {"int": "int", "long": "long long", "char": "signed char", "size": "size_t"}
-#: addresses on the device, and of cuSOLVER's what has no address there
-POINTERS = ("device", "scratch", "syevj", "gesvdj", "params")
 #: bytes of what an object of cuSOLVER is set to (native/codec/blas_functions.h)
 SETTINGS = {"syevj": 32, "gesvdj": 32}
+#: bytes of cuSPARSE's descriptors (vgpumgr/native/sparse_rules/sparse_wire.h)
+DESCRIPTORS = {"spmat": 104, "made": 104, "dnmat": 56, "dnvec": 24, "spvec": 40}
+#: addresses on the device, and what of cuSOLVER and cuSPARSE has no address there
+POINTERS = (
+    "device", "scratch", "params", *SETTINGS,
+    "descr", "spgemm", "spsv", "spsm", "bsrsv2", "bsrsm2", *DESCRIPTORS,
+)  # fmt: skip
 #: bytes of a value whose type is known by its name
-BYTES = {"f16": 2, "f32": 4, "f64": 8, "c32": 8, "c64": 16, "int": 4, "long": 8}
+BYTES = {"f16": 2, "f32": 4, "f64": 8, "c32": 8, "c64": 16, "int": 4, "long": 8, "size": 8}
 LETTERS = {"H": "f16", "S": "f32", "D": "f64", "C": "c32", "Z": "c64"}
 #: a value's type is another argument's to say: 0x80 and its place; or that of a matrix product's scalars
 BY_ARGUMENT, BY_SCALE = 0x80, 0x7F
-DIRECTIONS = ("in", "inout", "out", "host")
+DIRECTIONS = ("in", "inout", "out", "host", "exchange")
 ARGUMENT = re.compile(r"^(\w+)(?: (@?\w+)(\*5)?)? (\w+)$")
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """``name``: of what is made of it in C. ``prefix``: of its functions. ``wire``: what their numbers are made of."""
+    """``name``: of what is made of it in C. ``prefix``: of its functions. ``wire``: what their numbers are made of.
+    ``results``: what the guest's library does with a function under `results`.
+    """
 
     name: str
     prefix: str
     wire: str
+    results: str = "call"
 
 
 BLAS = Library("blas", "cublas", "cublas")
 SOLVER = Library("solver", "cusolverDn", "cusolver")
+SPARSE = Library("sparse", "cusparse", "cusparse", "wait")
 #: parts of a description; of the twins there are two of each, and what is set has no caller of its own in the guest
 SECTIONS = ("twins", "sizes", "plain", "results", "state")
 
@@ -93,7 +102,7 @@ class BlasFunction:
     @property
     def answers(self) -> bool:
         """Whether it gives a value back: then its caller waits."""
-        return any(a.kind in ("inout", "out", "host") for a in self.arguments)
+        return any(a.kind in ("inout", "out", "host", "exchange", "made") for a in self.arguments)
 
 
 def _size(word: str, letter: str, names: list[str], where: Where) -> int:
@@ -118,7 +127,7 @@ def _argument(text: str, function: str, names: list[str], where: Where) -> Argum
         return Argument(kind, name, _size(word, function[0], names, where), 5 if five else 1)
     if word or (kind not in POINTERS and kind not in ENUMERATIONS and kind not in INTEGERS):
         raise SpecError(where, f"'{kind}' is no kind of argument")
-    return Argument(kind, name, SETTINGS.get(kind, 0))
+    return Argument(kind, name, (SETTINGS | DESCRIPTORS).get(kind, 0))
 
 
 def _widen(a: Argument) -> Argument:
@@ -177,10 +186,12 @@ def implemented(path: Path) -> dict[str, set[str]]:
     return found
 
 
-def implemented_solver(path: Path) -> set[str]:
-    """The names of cuSOLVER that the guest has more than a refusal of."""
+def implemented_by(path: Path, library: Library) -> set[str]:
+    """The names of cuSOLVER or cuSPARSE that the guest has more than a refusal of."""
     hand: str = yaml.safe_load(path.read_text(encoding="utf-8"))["hand"]
-    return {f"cusolver{n}" for n in hand.split()} | {f.name for f in parse_blas(path, SOLVER)}
+    return {f"{library.wire}{n}" for n in hand.split()} | {
+        f.name for f in parse_blas(path, library)
+    }
 
 
 def _banner(library: Library) -> str:
@@ -195,19 +206,21 @@ def _parameters(f: BlasFunction) -> str:
 
 
 def emit_prototypes(library: Library, functions: tuple[BlasFunction, ...]) -> str:
-    """``vg_blas.h``, ``vg_solver.h``"""
+    """``vg_blas.h``, and of the other libraries"""
     upper = library.name.upper()
     out = [_banner(library), f"#ifndef VGPUMGR_{upper}_H\n#define VGPUMGR_{upper}_H\n"]
-    out += ["#include <stddef.h>\n"] if library is SOLVER else []
+    out += ["#include <stddef.h>\n"] if library is not BLAS else []
     out += [f"int {f.name}({_parameters(f)});" for f in sorted(functions, key=lambda f: f.name)]
     out.append(f"\nenum {{ {upper}_FUNCTIONS = {len(functions)} }};")
-    out.append("\n/* Places in the table of what sets a handle. */\nenum {")
-    out += [
+    places = [
         f"\t{upper}_{f.name.removeprefix(library.prefix).upper()} = {place},"
         for place, f in enumerate(functions)
         if f.state
     ]
-    return "\n".join([*out, "};\n\n#endif"]) + "\n"
+    if places:
+        out.append("\n/* Places in the table of what sets a handle. */\nenum {")
+        out += [*places, "};"]
+    return "\n".join([*out, "\n#endif"]) + "\n"
 
 
 def _entry(f: BlasFunction) -> str:
@@ -218,7 +231,7 @@ def _entry(f: BlasFunction) -> str:
 
 
 def emit_table(library: Library, functions: tuple[BlasFunction, ...]) -> str:
-    """``vg_blas_table.c``, ``vg_solver_table.c``"""
+    """``vg_blas_table.c``, and of the other libraries"""
     count = f"{library.name.upper()}_FUNCTIONS"
     out = [
         _banner(library),
@@ -236,14 +249,14 @@ def _word(a: Argument) -> str:
 
 
 def emit_guest(library: Library, functions: tuple[BlasFunction, ...]) -> str:
-    """``vg_blas_guest.c``, ``vg_solver_guest.c``"""
+    """``vg_blas_guest.c``, and of the other libraries"""
     name = library.name
     out = [_banner(library), f'#include "{name}.h"\n']
     for place, f in enumerate(functions):
         if f.state:
             continue
         words = ", ".join(_word(a) for a in f.arguments)
-        verb = "ask" if f.section == "sizes" else "call"
+        verb = {"sizes": "ask", "results": library.results}.get(f.section, "call")
         out.append(
             f"{name.upper()}_API int {f.name}({_parameters(f)})\n{{\n"
             f"\tconst uint64_t words[] = {{ {words} }};\n\n"
@@ -259,7 +272,7 @@ def _cast(place: int, a: Argument) -> str:
 
 
 def emit_calls(library: Library, functions: tuple[BlasFunction, ...]) -> str:
-    """``vg_blas_calls.c``, ``vg_solver_calls.c``"""
+    """``vg_blas_calls.c``, and of the other libraries"""
     name = library.name
     out = [_banner(library), f'#include "vg_{name}.h"\n#include "blas_calls.h"\n']
     for f in functions:

@@ -8,7 +8,12 @@ import sys
 from pathlib import Path
 
 #: by a part of a library's name: what refuses
-REFUSE = {"cudnn": "dnn_unsupported", "cufft": "fft_unsupported", "cusolver": "solver_unsupported"}
+REFUSE = {
+    "cudnn": "dnn_unsupported",
+    "cufft": "fft_unsupported",
+    "cusolver": "solver_unsupported",
+    "cusparse": "sparse_unsupported",
+}
 
 
 def emit_unsupported(names: list[str], refuse: str) -> str:

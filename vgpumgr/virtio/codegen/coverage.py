@@ -23,6 +23,7 @@ MATHEMATICS = VIRTIO / "spec" / "cublas.yaml"
 NETWORKS = VIRTIO / "spec" / "cudnn.yaml"
 TRANSFORMS = VIRTIO / "spec" / "cufft.yaml"
 SOLVERS = VIRTIO / "spec" / "cusolver.yaml"
+SPARSES = VIRTIO / "spec" / "cusparse.yaml"
 #: a definition by hand, or by one of the macros that define a name with its per-thread variant
 DEFINED = re.compile(r"^(?:API\b[^;{(]*?\b(\w+)\s*\(|\w*API\w*\(\s*(\w+))", re.MULTILINE)
 #: version 12's headers rename these, so that the source has the left one and the library the right one
@@ -73,7 +74,8 @@ def math_implemented() -> dict[str, set[str]]:
     others = {
         "cudnn": dnn.implemented(NETWORKS),
         "cufft": fft.implemented(TRANSFORMS),
-        "cusolver": blas.implemented_solver(SOLVERS),
+        "cusolver": blas.implemented_by(SOLVERS, blas.SOLVER),
+        "cusparse": blas.implemented_by(SPARSES, blas.SPARSE),
     }
     return blas.implemented(MATHEMATICS) | others
 
@@ -166,7 +168,7 @@ def emit_coverage(spec: Spec) -> str:
         f"Generated from `vgpumgr/virtio/spec/` ({spec.file}, refused.yaml); do not edit. The guest's `libcuda.so.1`",
         f"exports every name of cuda.h {spec.header}, its `libcudart.so.12` and `.13` every name of the vendor's.",
         "`libcublas` and `libcublasLt`, each for 12 and 13, `libcudnn` for 9, `libcufft` and `libcusolver` for 11 and",
-        "12 export every documented name of the vendor's.",
+        "12, and `libcusparse` for 12 export every documented name of the vendor's.",
         "What is refused answers CUDA_ERROR_NOT_SUPPORTED, and names itself once on standard error",
         "(`VGPUMGR_QUIET=1`: never).",
         "",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of cuBLAS and cuSOLVER as both ends of a channel know them: vgpumgr/virtio/spec/cublas.yaml, cusolver.yaml. */
+/* The functions of cuBLAS, cuSOLVER and cuSPARSE as both ends of a channel know them: vgpumgr/virtio/spec/. */
 #ifndef VG_BLAS_FUNCTIONS_H
 #define VG_BLAS_FUNCTIONS_H
 
@@ -10,16 +10,21 @@
 #include "math_channel.h"
 #include "vg_blas.h"
 #include "vg_solver.h"
+#include "vg_sparse.h"
 
 enum blas_kind {
 	BLAS_OP, BLAS_FILL, BLAS_DIAG, BLAS_SIDE, BLAS_EIG, BLAS_TYPE, BLAS_COMPUTE, BLAS_ALGO, /* enumerations */
 	BLAS_INT, BLAS_LONG, BLAS_CHAR, BLAS_SIZE,
 	BLAS_PARAMS,                        /* of cuSOLVER: what they are set to is the word, see solver_params */
+	BLAS_DESCR,                         /* of cuSPARSE: the same, see SPARSE_DESCR */
 	BLAS_DEVICE,                        /* an address, passed on */
 	BLAS_IN, BLAS_INOUT, BLAS_OUT,      /* values, where the pointer mode says */
 	BLAS_HOST,                          /* a value on the host, written */
 	BLAS_SCRATCH,                       /* a work area on the host: the next argument has its bytes */
 	BLAS_SYEVJ, BLAS_GESVDJ,            /* an object, and with it struct solver_settings where it is used */
+	BLAS_SPGEMM, BLAS_SPSV, BLAS_SPSM, BLAS_BSRSV2, BLAS_BSRSM2, /* an object of cuSPARSE */
+	BLAS_EXCHANGE,                      /* a value on the host, read and written */
+	BLAS_SPMAT, BLAS_MADE, BLAS_DNMAT, BLAS_DNVEC, BLAS_SPVEC, /* descriptors (sparse_wire.h); of BLAS_MADE entries are counted */
 };
 
 /* math_make of cuSOLVER: an object that is kept. */
@@ -39,7 +44,8 @@ enum { SOLVER_TUNED = 7, SOLVER_ALGORITHMS = 3 };
 /* What the worker lends a call on the host, at most. */
 #define SOLVER_SCRATCH (256ull << 20)
 
-enum { BLAS_ARGUMENTS = 24, BLAS_VALUE = 16, BLAS_VALUES = 5, BLAS_BY_ARGUMENT = 0x80, BLAS_BY_SCALE = 0x7f };
+enum { BLAS_ARGUMENTS = 24, BLAS_VALUE = 16, BLAS_VALUES = 5, BLAS_BY_ARGUMENT = 0x80, BLAS_BY_SCALE = 0x7f,
+       BLAS_ROOM = 104 /* of one argument's, at most */ };
 
 struct blas_argument {
 	uint8_t kind, size, count;          /* of a value: its bytes, or whose these are to say */
@@ -54,6 +60,7 @@ struct blas_function {
 
 extern const struct blas_function blas_functions[BLAS_FUNCTIONS];
 extern const struct blas_function solver_functions[SOLVER_FUNCTIONS];
+extern const struct blas_function sparse_functions[SPARSE_FUNCTIONS];
 
 /* Of one of the tables. NULL: there is none. */
 const struct blas_function *blas_find(const struct blas_function *functions, unsigned int count, uint64_t id);
@@ -66,7 +73,12 @@ static inline bool blas_is_sent(const struct blas_argument *a, bool on_device)
 }
 static inline bool blas_is_returned(const struct blas_argument *a, bool on_device)
 {
-	return a->kind == BLAS_HOST || (!on_device && (a->kind == BLAS_INOUT || a->kind == BLAS_OUT));
+	return a->kind == BLAS_HOST || a->kind == BLAS_EXCHANGE || a->kind == BLAS_MADE || (!on_device && (a->kind == BLAS_INOUT || a->kind == BLAS_OUT));
+}
+/* Whether it is named by its handle, and kept in the session. */
+static inline bool blas_is_object(const struct blas_argument *a)
+{
+	return a->kind >= BLAS_SYEVJ && a->kind <= BLAS_BSRSM2;
 }
 /* What a value takes on the wire. */
 static inline size_t blas_padded(size_t bytes)

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Libraries of math_open. */
-enum { VG_MATH_BLAS = 1, VG_MATH_LT = 2, VG_MATH_DNN = 3, VG_MATH_FFT = 4, VG_MATH_SOLVER = 5 };
+enum { VG_MATH_BLAS = 1, VG_MATH_LT = 2, VG_MATH_DNN = 3, VG_MATH_FFT = 4, VG_MATH_SOLVER = 5, VG_MATH_SPARSE = 6 };
 
 /* How a function is called. MATH_ANEW: the stream has been set, which takes the library's own workspace again. */
 enum { MATH_ON_DEVICE = 1, MATH_ANEW = 2 };
@@ -29,7 +29,7 @@ struct math_request {
 	size_t length;
 	void *values;             /* what it gives back */
 	size_t room, filled;
-	int status;               /* cublasStatus_t, cudnnStatus_t, cufftResult, cusolverStatus_t; 0 of a posted call */
+	int status;               /* cublasStatus_t, cudnnStatus_t, cufftResult, cusolverStatus_t, cusparseStatus_t; 0 of a posted call */
 	const char *name;         /* what the program has called, for VGPUMGR_TRACE; NULL: it is not known */
 };
 
@@ -40,7 +40,7 @@ typedef int math_create_fn(uint32_t library, uint64_t *handle, int *status);
 typedef int math_destroy_fn(uint64_t handle);
 typedef int math_call_fn(struct math_request *request);
 /* An object that is kept, beside the request's handle and in its context; it ends with math_destroy, with its context, or, but for
- * cuSOLVER's, with that handle. */
+ * cuSOLVER's and cuSPARSE's, with that handle. */
 typedef int math_make_fn(struct math_request *request, uint64_t *made);
 /* Whether the handle, and the context that it was made in, are there still. */
 typedef bool math_alive_fn(uint64_t handle);

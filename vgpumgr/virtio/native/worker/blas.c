@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A function of cuBLAS or cuSOLVER by its id. Addresses on the device are the library's kernels' to use, as a guest's own kernels would. */
+/* A function of cuBLAS, cuSOLVER or cuSPARSE by its id. Addresses on the device are the library's kernels' to use, as a guest's own kernels would. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +7,9 @@
 #include "blas_calls.h"
 #include "blas_functions.h"
 #include "mathematics.h"
+#include "sparse_wire.h"
 
-static _Atomic(void *) found_blas[BLAS_FUNCTIONS], found_solver[SOLVER_FUNCTIONS];
+static _Atomic(void *) found_blas[BLAS_FUNCTIONS], found_solver[SOLVER_FUNCTIONS], found_sparse[SPARSE_FUNCTIONS];
 
 /* A library whose functions stand in a table. */
 static const struct library {
@@ -16,20 +17,34 @@ static const struct library {
 	blas_caller *const *callers;
 	_Atomic(void *) *found;
 	unsigned int count;
-	const char *set_stream;
+	const char *set_stream, *set_mode; /* without the second: there are no pointer modes */
 	int invalid_value, not_supported;
-} blas = { blas_functions, blas_callers, found_blas, BLAS_FUNCTIONS, "cublasSetStream_v2", MATH_INVALID_VALUE, MATH_NOT_SUPPORTED },
-  solver = { solver_functions, solver_callers, found_solver, SOLVER_FUNCTIONS, "cusolverDnSetStream", SOLVER_INVALID_VALUE,
-	     SOLVER_NOT_SUPPORTED };
+} blas = { blas_functions, blas_callers, found_blas, BLAS_FUNCTIONS, "cublasSetStream_v2", "cublasSetPointerMode_v2",
+	   MATH_INVALID_VALUE, MATH_NOT_SUPPORTED },
+  solver = { solver_functions, solver_callers, found_solver, SOLVER_FUNCTIONS, "cusolverDnSetStream", NULL,
+	     SOLVER_INVALID_VALUE, SOLVER_NOT_SUPPORTED },
+  sparse = { sparse_functions, sparse_callers, found_sparse, SPARSE_FUNCTIONS, "cusparseSetStream", "cusparseSetPointerMode",
+	     SPARSE_INVALID_VALUE, SPARSE_NOT_SUPPORTED };
 
-static const struct library *library_of(const struct math_call *call)
+static const struct library *library_of(uint32_t library)
 {
-	return call->math->library == VG_MATH_SOLVER ? &solver : &blas;
+	return library == VG_MATH_SOLVER ? &solver : library == VG_MATH_SPARSE ? &sparse : &blas;
+}
+
+int wk_blas_object(uint32_t library, uint64_t function)
+{
+	const struct library *l = library_of(library);
+	const struct blas_function *f = blas_find(l->functions, l->count, function);
+
+	for (unsigned int i = 0; f && i < f->count; i++)
+		if (blas_is_object(&f->arguments[i]))
+			return (int)i;
+	return -1;
 }
 
 static void *look_up(const struct math_call *call, const struct blas_function *f)
 {
-	const struct library *l = library_of(call);
+	const struct library *l = library_of(call->math->library);
 	size_t place = (size_t)(f - l->functions);
 	void *function = atomic_load(&l->found[place]);
 
@@ -42,7 +57,7 @@ static void *look_up(const struct math_call *call, const struct blas_function *f
 
 struct frame {
 	uint64_t words[BLAS_ARGUMENTS];
-	_Alignas(16) uint8_t values[BLAS_ARGUMENTS][BLAS_VALUE * BLAS_VALUES];
+	_Alignas(16) uint8_t values[BLAS_ARGUMENTS][BLAS_ROOM];
 	uint8_t *behind;          /* of the guest's values: the next */
 	size_t left;
 };
@@ -117,8 +132,8 @@ static int set_stream(const struct math_call *call)
 
 	if (math->settled && !call->anew && call->stream == math->stream)
 		return MATH_OK;
-	*(void **)&set = wk_math_find(math->library, library_of(call)->set_stream);
-	status = set ? set(math->handle, call->stream) : library_of(call)->not_supported;
+	*(void **)&set = wk_math_find(math->library, library_of(math->library)->set_stream);
+	status = set ? set(math->handle, call->stream) : library_of(math->library)->not_supported;
 	math->settled = status == MATH_OK;
 	math->stream = call->stream;
 	return status;
@@ -126,34 +141,54 @@ static int set_stream(const struct math_call *call)
 
 static int set_mode(struct wk_math *math, bool on_device)
 {
+	const struct library *l = library_of(math->library);
 	int (*set)(void *, int);
 	int status;
 
 	if (on_device == math->on_device)
 		return MATH_OK;
-	*(void **)&set = wk_math_find(VG_MATH_BLAS, "cublasSetPointerMode_v2");
-	status = set ? set(math->handle, on_device) : MATH_NOT_SUPPORTED;
+	*(void **)&set = wk_math_find(math->library, l->set_mode);
+	status = set ? set(math->handle, on_device) : l->not_supported;
 	if (status == MATH_OK)
 		math->on_device = on_device;
 	return status;
 }
 
-/* What decides beside the arguments. *scratch: to be freed after the call. */
-static int prepare(struct math_call *call, const struct blas_function *f, uint64_t *words, void **scratch)
+/* What a call has until it has been made. */
+struct lent {
+	void *scratch;
+	struct sparse_lent descriptors;
+};
+
+/* What decides beside the arguments. */
+static int prepare(struct math_call *call, const struct blas_function *f, uint64_t *words, struct lent *lent)
 {
-	*scratch = NULL;
+	int status = MATH_OK;
+
 	if (call->math->library == VG_MATH_SOLVER)
-		return wk_solver_begin(call, f, words, scratch);
-	return set_mode(call->math, call->on_device);
+		return wk_solver_begin(call, f, words, &lent->scratch);
+	if (call->math->library == VG_MATH_SPARSE)
+		status = wk_sparse_begin(call, f, words, &lent->descriptors);
+	return status == MATH_OK ? set_mode(call->math, call->on_device) : status;
+}
+
+/* Where one was lent. A status. */
+static int finish(struct math_call *call, struct frame *frame, struct lent *lent, int status)
+{
+	free(lent->scratch);
+	if (call->math->library == VG_MATH_SPARSE)
+		return wk_sparse_finish(call, &lent->descriptors, frame->values[lent->descriptors.made_place], status);
+	return status;
 }
 
 int wk_blas_call(struct math_call *call)
 {
-	const struct library *l = library_of(call);
+	const struct library *l = library_of(call->math->library);
 	const struct blas_function *f = blas_find(l->functions, l->count, call->function);
-	void *function = f ? look_up(call, f) : NULL, *scratch;
+	void *function = f ? look_up(call, f) : NULL;
 	uint64_t words[BLAS_ARGUMENTS];
 	struct frame frame = { .left = 0 };
+	struct lent lent = { .scratch = NULL };
 	int status;
 
 	if (!function)
@@ -163,12 +198,12 @@ int wk_blas_call(struct math_call *call)
 	point_at_values(call, f, &frame, words);
 	status = set_stream(call);
 	if (status == MATH_OK)
-		status = prepare(call, f, words, &scratch);
-	if (status != MATH_OK)
-		return status;
-	status = l->callers[f - l->functions](function, call->math->handle, words);
-	free(scratch);
+		status = prepare(call, f, words, &lent);
 	if (status == MATH_OK)
+		status = l->callers[f - l->functions](function, call->math->handle, words);
+	status = finish(call, &frame, &lent, status);
+	/* where it is says so, a pivot that is zero */
+	if (status == MATH_OK || (l == &sparse && status == SPARSE_ZERO_PIVOT))
 		give_back(call, f, &frame);
 	return status;
 }

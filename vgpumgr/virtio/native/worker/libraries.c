@@ -8,8 +8,9 @@
 
 #include "blas_functions.h"
 #include "mathematics.h"
+#include "sparse_wire.h"
 
-enum { LIBRARIES = VG_MATH_SOLVER + 1, PATH_BYTES = 256, MAJORS = 2, FOUND = 256 };
+enum { LIBRARIES = VG_MATH_SPARSE + 1, PATH_BYTES = 256, MAJORS = 2, FOUND = 256 };
 
 /* Without create: it has no handles. */
 static const struct {
@@ -21,6 +22,7 @@ static const struct {
 	[VG_MATH_DNN] = { "libcudnn.so", "cudnnCreate", "cudnnDestroy", "cudnnGetProperty", { 9 } },
 	[VG_MATH_FFT] = { "libcufft.so", NULL, NULL, "cufftGetProperty", { 12, 11 } },
 	[VG_MATH_SOLVER] = { "libcusolver.so", "cusolverDnCreate", "cusolverDnDestroy", "cusolverGetProperty", { 12, 11 } },
+	[VG_MATH_SPARSE] = { "libcusparse.so", "cusparseCreate", "cusparseDestroy", "cusparseGetProperty", { 12 } },
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -172,10 +174,10 @@ uint64_t wk_math_version(uint32_t library)
 	return version;
 }
 
-/* cuSOLVER's numbers are others than those that the other libraries share. */
-static int status_of(uint32_t library, int shared, int of_solver)
+/* The numbers of cuSOLVER and cuSPARSE are others than those that the other libraries share. */
+static int status_of(uint32_t library, int shared, int of_solver, int of_sparse)
 {
-	return library == VG_MATH_SOLVER ? of_solver : shared;
+	return library == VG_MATH_SOLVER ? of_solver : library == VG_MATH_SPARSE ? of_sparse : shared;
 }
 
 static int make_handle(struct wk_math *math)
@@ -185,14 +187,14 @@ static int make_handle(struct wk_math *math)
 	*(void **)&create = wk_math_find(math->library, known[math->library].create);
 	*(void **)&math->destroy = wk_math_find(math->library, known[math->library].destroy);
 	return create && math->destroy ? create(&math->handle) :
-					 status_of(math->library, MATH_NOT_SUPPORTED, SOLVER_NOT_SUPPORTED);
+					 status_of(math->library, MATH_NOT_SUPPORTED, SOLVER_NOT_SUPPORTED, SPARSE_NOT_SUPPORTED);
 }
 
 struct wk_math *wk_math_new(uint32_t library, int *status)
 {
 	struct wk_math *math = calloc(1, sizeof(*math));
 
-	*status = status_of(library, MATH_ALLOC_FAILED, SOLVER_ALLOC_FAILED);
+	*status = status_of(library, MATH_ALLOC_FAILED, SOLVER_ALLOC_FAILED, SPARSE_ALLOC_FAILED);
 	if (!math)
 		return NULL;
 	math->library = library;

@@ -17,18 +17,19 @@ enum { MATH_OK = 0, MATH_NOT_INITIALIZED = 1, MATH_ALLOC_FAILED = 3, MATH_INVALI
 /* As cusolverStatus_t. */
 enum { SOLVER_ALLOC_FAILED = 2, SOLVER_INVALID_VALUE = 3, SOLVER_NOT_SUPPORTED = 9 };
 
-/* A wk_math that is an execution plan of cuDNN's, a plan of cuFFT's, or an object of cuSOLVER's: no library of math_open. */
-enum { MATH_DNN_PLAN = 0x100, MATH_FFT_PLAN = 0x101, MATH_SYEVJ = 0x102, MATH_GESVDJ = 0x103 };
+/* A wk_math that is an execution plan of cuDNN's, a plan of cuFFT's, or an object of cuSOLVER's or cuSPARSE's: no library of math_open. */
+enum { MATH_DNN_PLAN = 0x100, MATH_FFT_PLAN = 0x101, MATH_SYEVJ = 0x102, MATH_GESVDJ = 0x103, MATH_SPGEMM = 0x104,
+       MATH_SPSV = 0x105, MATH_SPSM = 0x106, MATH_BSRSV2 = 0x107, MATH_BSRSM2 = 0x108 };
 
 /* What cuBLAS takes for a handle's workspace at most, as documented (cublasSetWorkspace). */
 #define MATH_HANDLE_BYTES (32ull << 20)
 
-/* What handles of cuDNN and cuSOLVER, and what is made with them and of cuFFT, are counted as: what they take is not documented. */
+/* What handles of cuDNN, cuSOLVER and cuSPARSE, and what is made with them and of cuFFT, are counted as: what they take is not documented. */
 #define MATH_PLAN_BYTES (1ull << 20)
 
 struct wk_math {
 	uint32_t library;
-	void *handle;             /* cublasHandle_t, cublasLtHandle_t, cudnnHandle_t, cusolverDnHandle_t; none of cuFFT, whose plans are all there is */
+	void *handle;             /* cublasHandle_t, cublasLtHandle_t, cudnnHandle_t, cusolverDnHandle_t, cusparseHandle_t; none of cuFFT, whose plans are all there is */
 	int (*destroy)(void *handle);
 	void *lt;                 /* a cublasHandle_t is a cublasLtHandle_t, too: this one, when it is needed */
 	pthread_mutex_t lock;     /* what is set, until the call that it is set for has been made */
@@ -43,7 +44,7 @@ struct wk_math {
 struct math_call {
 	struct wk_math *math;
 	uint32_t library;         /* math's, which may have ended when the call has */
-	struct wk_math *plan;     /* of cuDNN, to be executed; of cuSOLVER an object that is an argument */
+	struct wk_math *plan;     /* of cuDNN, to be executed; of cuSOLVER and cuSPARSE an object that is an argument */
 	CUstream stream;
 	uint64_t function;
 	bool on_device, anew;     /* anew: the stream is to be set though it may be the same, see MATH_ANEW */
@@ -69,7 +70,7 @@ uint64_t wk_math_version(uint32_t library);
 /* A handle in the context that is current; NULL: the library's status. */
 struct wk_math *wk_math_new(uint32_t library, int *status);
 void wk_math_end(struct wk_math *math);
-/* ---- blas.c (cuSOLVER, too), lt.c, dnn.c: what the library answers, or what is wrong with the call. */
+/* ---- blas.c (cuSOLVER and cuSPARSE, too), lt.c, dnn.c: what the library answers, or what is wrong with the call. */
 int wk_blas_call(struct math_call *call);
 int wk_lt_call(struct math_call *call);
 int wk_dnn_call(struct math_call *call);
@@ -80,14 +81,29 @@ int wk_fft_call(struct math_call *call);
 int wk_fft_execute(struct math_call *call);
 /* A plan; NULL: the library's status. */
 struct wk_math *wk_fft_plan(struct math_call *call, int *status);
+/* The place of the argument that is an object; negative: the function has none, or there is no such function. */
+int wk_blas_object(uint32_t library, uint64_t function);
 /* ---- solver.c: what of a call is no plain argument is found in its words. *scratch: to be freed when it has been made */
 struct blas_function;
 int wk_solver_begin(struct math_call *call, const struct blas_function *f, uint64_t *words, void **scratch);
 /* An object; NULL: the library's status. */
 struct wk_math *wk_solver_object(struct math_call *call, int *status);
-/* The place of the argument that is an object; negative: the function has none, or there is no such function. */
-int wk_solver_argument(uint64_t function);
 /* Whether it has a work area on the host, which ends with the call. */
 bool wk_solver_lends(const struct math_call *call);
+/* ---- sparse.c: the same; the descriptors of a call, which end with it */
+enum { SPARSE_LENT = 8 };
+struct sparse_lent {
+	unsigned int count;
+	struct {
+		void *descriptor;
+		int (*end)(void *descriptor);
+	} at[SPARSE_LENT];
+	void *made;               /* a matrix whose entries the call counts, and where it stands in the words */
+	unsigned int made_place;
+};
+int wk_sparse_begin(struct math_call *call, const struct blas_function *f, uint64_t *words, struct sparse_lent *lent);
+/* When the call has been made: what it counted goes into *matrix, which came with it. */
+int wk_sparse_finish(struct math_call *call, struct sparse_lent *lent, void *matrix, int status);
+struct wk_math *wk_sparse_object(struct math_call *call, int *status);
 
 #endif

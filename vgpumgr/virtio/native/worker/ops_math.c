@@ -9,6 +9,7 @@
 #include "math_channel.h"
 #include "mathematics.h"
 #include "session.h"
+#include "sparse_wire.h"
 
 CUresult wk_do_math_open(struct wk_call *c, const struct vg_math_open_request *in, struct vg_math_open_reply *out)
 {
@@ -23,7 +24,7 @@ CUresult wk_do_math_open(struct wk_call *c, const struct vg_math_open_request *i
 
 CUresult wk_do_math_create(struct wk_call *c, const struct vg_math_create_request *in, struct vg_math_create_reply *out)
 {
-	bool counted = in->library == VG_MATH_DNN || in->library == VG_MATH_SOLVER;
+	bool counted = in->library == VG_MATH_DNN || in->library == VG_MATH_SOLVER || in->library == VG_MATH_SPARSE;
 	uint64_t bytes = in->library == VG_MATH_BLAS ? MATH_HANDLE_BYTES : counted ? MATH_PLAN_BYTES : 0;
 	struct wk_math *math;
 	CUresult r = wk_math_load(in->library) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
@@ -46,9 +47,9 @@ CUresult wk_do_math_destroy(struct wk_call *c, const struct vg_math_destroy_requ
 }
 
 /* An object may be an argument of calls of several handles, and may be made anew by one: none else has it until its call is made. */
-static int call_solver(struct math_call *call)
+static int call_with_object(struct math_call *call)
 {
-	bool object = call->plan && (call->plan->library == MATH_SYEVJ || call->plan->library == MATH_GESVDJ);
+	bool object = call->plan && call->plan->library >= MATH_SYEVJ && call->plan->library <= MATH_BSRSM2;
 	int status;
 
 	if (object)
@@ -69,7 +70,8 @@ static int call_locked(struct math_call *call)
 	case MATH_FFT_PLAN:
 		return wk_fft_execute(call);
 	case VG_MATH_SOLVER:
-		return call_solver(call);
+	case VG_MATH_SPARSE:
+		return call_with_object(call);
 	case VG_MATH_BLAS:
 		return call->function < LT_FUNCTIONS ? wk_lt_call(call) : wk_blas_call(call);
 	case VG_MATH_LT:
@@ -101,10 +103,10 @@ static CUresult enter_capture(struct wk_call *c, struct wk_object *math, const s
 	return call->values || lends ? wk_capture_refuse(c, stream) : wk_capture_note(c, math, 1);
 }
 
-/* A call of cuSOLVER has an object among its arguments, or none. Nothing is noted where it gives a value back. */
+/* A call of cuSOLVER or cuSPARSE has an object among its arguments, or none. Nothing is noted where it gives a value back. */
 static CUresult hold_object(struct wk_call *c, struct math_call *call, struct wk_object **object)
 {
-	int place = wk_solver_argument(call->function);
+	int place = wk_blas_object(call->library, call->function);
 	uint64_t handle;
 	CUresult r;
 
@@ -127,7 +129,7 @@ static CUresult hold_plan(struct wk_call *c, struct math_call *call, struct wk_o
 	uint64_t handle = 0;
 	CUresult r;
 
-	if (call->math->library == VG_MATH_SOLVER)
+	if (call->library == VG_MATH_SOLVER || call->library == VG_MATH_SPARSE)
 		return hold_object(c, call, plan);
 	if (call->function != DNN_EXECUTE || call->math->library != VG_MATH_DNN)
 		return CUDA_SUCCESS;
@@ -184,6 +186,24 @@ static CUresult result_of_solver(int status)
 	}
 }
 
+static CUresult result_of_sparse(int status)
+{
+	switch (status) {
+	case SPARSE_OK:
+		return CUDA_SUCCESS;
+	case SPARSE_ALLOC_FAILED:
+	case SPARSE_INSUFFICIENT_RESOURCES:
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	case SPARSE_INVALID_VALUE:
+		return CUDA_ERROR_INVALID_VALUE;
+	case SPARSE_NOT_SUPPORTED:
+	case SPARSE_MATRIX_TYPE_NOT_SUPPORTED:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	default:
+		return CUDA_ERROR_UNKNOWN;
+	}
+}
+
 static CUresult result_of_transform(int status)
 {
 	switch (status) {
@@ -205,6 +225,8 @@ static CUresult as_result(uint32_t library, int status)
 		return result_of_transform(status);
 	if (library == VG_MATH_SOLVER)
 		return result_of_solver(status);
+	if (library == VG_MATH_SPARSE)
+		return result_of_sparse(status);
 	switch (status) {
 	case MATH_OK:
 		return CUDA_SUCCESS;
@@ -260,7 +282,8 @@ CUresult wk_do_math_ask(struct wk_call *c, const struct vg_math_ask_request *in,
 static bool is_made(uint32_t library, uint64_t function)
 {
 	return (library == VG_MATH_DNN && function == DNN_PLAN) || (library == VG_MATH_FFT && function == FFT_PLAN) ||
-	       (library == VG_MATH_SOLVER && (function == SOLVER_SYEVJ || function == SOLVER_GESVDJ));
+	       (library == VG_MATH_SOLVER && (function == SOLVER_SYEVJ || function == SOLVER_GESVDJ)) ||
+	       (library == VG_MATH_SPARSE && function >= SPARSE_SPGEMM && function <= SPARSE_BSRSM2);
 }
 
 static struct wk_math *make_plan(struct math_call *call, int *status)
@@ -274,6 +297,9 @@ static struct wk_math *make_plan(struct math_call *call, int *status)
 		break;
 	case VG_MATH_SOLVER:
 		made = wk_solver_object(call, status);
+		break;
+	case VG_MATH_SPARSE:
+		made = wk_sparse_object(call, status);
 		break;
 	default:
 		made = wk_dnn_plan(call, status);
@@ -301,8 +327,8 @@ CUresult wk_do_math_make(struct wk_call *c, const struct vg_math_make_request *i
 	call.values = out->values;
 	call.room = sizeof(out->values);
 	made = make_plan(&call, &out->status);
-	/* a plan ends before the handle that it was made with; objects of cuSOLVER serve several handles */
-	o = made ? wk_object_new(WK_MATH, call.math->library == VG_MATH_SOLVER ? c->context : math, made, 0) : NULL;
+	/* a plan ends before the handle that it was made with; objects of cuSOLVER and cuSPARSE serve several handles */
+	o = made ? wk_object_new(WK_MATH, made->library >= MATH_SYEVJ ? c->context : math, made, 0) : NULL;
 	out->values_length = (uint32_t)call.filled;
 	if (o) {
 		o->bytes = MATH_PLAN_BYTES;

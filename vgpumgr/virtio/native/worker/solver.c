@@ -106,21 +106,6 @@ struct wk_math *wk_solver_object(struct math_call *call, int *status)
 	return NULL;
 }
 
-static int find_object(const struct blas_function *f)
-{
-	for (unsigned int i = 0; i < f->count; i++)
-		if (f->arguments[i].kind == BLAS_SYEVJ || f->arguments[i].kind == BLAS_GESVDJ)
-			return (int)i;
-	return -1;
-}
-
-int wk_solver_argument(uint64_t function)
-{
-	const struct blas_function *f = blas_find(solver_functions, SOLVER_FUNCTIONS, function);
-
-	return f ? find_object(f) : -1;
-}
-
 /* The object is held and locked by the call. Where it is used, what it is set to came with the call. */
 static int take_object(struct math_call *call, const struct blas_argument *a, uint64_t *word)
 {
