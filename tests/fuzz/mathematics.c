@@ -252,24 +252,24 @@ static uint64_t make_call(struct thread *t, bool on_device, unsigned int *librar
 
 	switch (roll(t) % 11) {
 	case 0:
+	case 1:
 		*library = 0;
 		return make_blas(t, on_device);
-	case 1:
+	case 2:
 		*library = once_in(t, 2);
 		return make_light(t);
-	case 2:
+	case 3:
 		*library = DNN;
 		make_execution(t, once_in(t, 60) ? roll(t) : plans[DNN][roll(t) % HANDLES]);
 		return DNN_EXECUTE;
-	case 3:
+	case 4:
 		*library = FFT;
 		make_shape(t, function);
 		return function;
-	case 4:
 	case 5:
+	case 6:
 		*library = SOLVER;
 		return make_solver(t, once_in(t, 60) ? roll(t) : plans[SOLVER][roll(t) % HANDLES]);
-	case 6:
 	case 7:
 	case 8:
 		*library = SPARSE;
