@@ -38,13 +38,21 @@ struct cuda_copy_calls {
 	CUresult (*is_capturing)(CUstream stream, CUstreamCaptureStatus *status);
 	CUresult (*wait)(CUstream stream);
 	bool (*reads_later)(uint64_t from); /* a source there may be read after the copy's call; NULL: any may */
+	CUresult (*copy_3d)(const CUDA_MEMCPY3D *copy, CUstream stream);
+	CUresult (*describe)(CUDA_ARRAY3D_DESCRIPTOR *made, CUarray array);
 };
+
+/* Of `count` things the first ones of each of `kinds` kinds: from 0 on, and rising. */
+CUresult cuda_check_parts(const size_t *first, size_t kinds, size_t count);
 
 /*
  * Nothing is copied where the arguments are wrong; `failed`, which may be NULL, gets the index of a copy that is refused,
  * else SIZE_MAX. Waits where a source may be gone when the call has returned, and is still to be read.
  */
 CUresult cuda_copy_each(const struct cuda_copies *copies, const struct cuda_copy_calls *calls, CUstream stream, size_t *failed);
+/* The same of copies in three dimensions. */
+CUresult cuda_copy_each_3d(const CUDA_MEMCPY3D_BATCH_OP *list, size_t count, unsigned long long flags,
+			   const struct cuda_copy_calls *calls, CUstream stream, size_t *failed);
 
 /* ---- stream_attributes.c */
 

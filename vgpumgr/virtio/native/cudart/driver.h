@@ -37,6 +37,7 @@
 	X(cuPointerGetAttributes) X(cuPointerGetAttribute)                                                       \
 	X(cuMemcpy) X(cuMemcpyAsync) X(cuMemcpyHtoD) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoH) X(cuMemcpyDtoHAsync)   \
 	X(cuMemcpyDtoD) X(cuMemcpyDtoDAsync) X(cuMemcpyPeer) X(cuMemcpyPeerAsync) X(cuMemcpyBatchAsync)          \
+	X(cuMemcpy3DBatchAsync)                                                                                  \
 	X(cuMemcpy2DUnaligned) X(cuMemcpy2DAsync) X(cuMemcpy3D) X(cuMemcpy3DAsync)                               \
 	X(cuMemsetD8) X(cuMemsetD8Async) X(cuMemsetD2D8) X(cuMemsetD2D8Async)                                    \
 	X(cuMemAllocAsync) X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) X(cuDeviceGetDefaultMemPool)             \
@@ -80,7 +81,7 @@
 #if CUDA_VERSION >= 13000
 #define DRIVER_CALLS_OF_VERSION(X)                                                                               \
 	X(cuGraphNodeGetParams) X(cuGraphGetId) X(cuGraphExecGetId) X(cuGraphNodeGetContainingGraph)             \
-	X(cuGraphNodeGetLocalId) X(cuGraphNodeGetToolsId)
+	X(cuGraphNodeGetLocalId) X(cuGraphNodeGetToolsId) X(cuMemDiscardAndPrefetchBatchAsync) X(cuMemDiscardBatchAsync) X(cuMemPrefetchBatchAsync)
 #else
 #define DRIVER_CALLS_OF_VERSION(X)                                                                               \
 	X(cuGraphGetEdges_v2) X(cuGraphNodeGetDependencies_v2) X(cuGraphNodeGetDependentNodes_v2)                \
