@@ -97,6 +97,31 @@ CUresult cuda_read_memory_operation(const CUstreamBatchMemOpParams *p, bool old,
 void cuda_write_memory_operation(const struct cuda_memory_operation *from, CUstreamBatchMemOpParams *p);
 bool cuda_is_wait(const struct cuda_memory_operation *operation);
 
+/* ---- tensor_map.c */
+
+enum { CUDA_TENSOR_TILED, CUDA_TENSOR_IM2COL, CUDA_TENSOR_IM2COL_WIDE, CUDA_TENSOR_RANK = 5 };
+
+/* What one of cuTensorMapEncode* is given. */
+struct cuda_tensor_map {
+	uint32_t how, rank;
+	CUtensorMapDataType type;
+	uint64_t address, sizes[CUDA_TENSOR_RANK], strides[CUDA_TENSOR_RANK];
+	uint32_t box[CUDA_TENSOR_RANK], steps[CUDA_TENSOR_RANK];
+	int lower[CUDA_TENSOR_RANK], upper[CUDA_TENSOR_RANK];
+	uint32_t channels, pixels;
+	CUtensorMapInterleave interleave;
+	CUtensorMapSwizzle swizzle;
+	CUtensorMapIm2ColWideMode mode;
+	CUtensorMapL2promotion promotion;
+	CUtensorMapFloatOOBfill fill;
+};
+
+/* Before the arrays are read, as long as the rank says. */
+CUresult cuda_check_tensor_rank(uint32_t how, uint32_t rank);
+/* How many corners of a box there are; of no more than the rank. */
+uint32_t cuda_tensor_corners(const struct cuda_tensor_map *map);
+CUresult cuda_check_tensor_map(const struct cuda_tensor_map *map);
+
 /* ---- entry.c: how a program finds functions */
 
 /* One version of one name; version 11040 is CUDA 11.4. */
