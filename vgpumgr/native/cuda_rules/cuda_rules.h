@@ -150,6 +150,10 @@ CUresult cuda_check_context_params(const CUctxCreateParams *params);
 CUresult cuda_check_exec_affinity_type(CUexecAffinityType type);
 /* The other of two devices or contexts; that it exists is the caller's to check. */
 CUresult cuda_check_peer_attribute(CUdevice_P2PAttribute attribute, CUdevice device, CUdevice peer);
+/* What is asked of atomics over a link. */
+CUresult cuda_check_atomic_operations(const unsigned int *capabilities, const CUatomicOperation *operations, unsigned int count);
+/* How the thread of host functions waits, which is left to it. */
+CUresult cuda_check_host_task(unsigned int mode);
 CUresult cuda_check_peer_access(CUcontext peer, unsigned int flags);
 CUresult cuda_check_stream_flags(unsigned int flags);
 CUresult cuda_check_event_flags(unsigned int flags);
