@@ -1,4 +1,4 @@
-"""Descriptors of tensors, as a program of its own: right and wrong ones, whose bytes are compared where they have no address."""
+"""Descriptors of tensors, as a program of its own: right and wrong ones, compared where they have no address."""
 
 from __future__ import annotations
 
