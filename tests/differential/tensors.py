@@ -65,5 +65,6 @@ def run_tensors(cu: ctypes.CDLL, seed: int) -> list[Any]:
         made.encode()
         if made.made or made.chance.random() < 0.3:
             made.move()
-    made("cuMemFree_v2", made.memory)
+    if made.memory.value:
+        made("cuMemFree_v2", made.memory)
     return made.answers

@@ -104,6 +104,8 @@ static void descriptors(void)
 	EXPECT(!same(&first, &third));
 	OK(cuTensorMapReplaceAddress(&third, (void *)(uintptr_t)address));
 	EXPECT(same(&first, &third));
+	for (t.rank = 1; t.rank <= 5; t.rank++)
+		OK(encode(&second, &t));
 	OK(encode_im2col(&second, address, LOWER));
 	EXPECT(!same(&first, &second));
 	OK(encode_im2col(&third, address, (const int[]){ -1, -2, 0 }));

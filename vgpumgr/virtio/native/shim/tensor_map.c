@@ -2,7 +2,10 @@
 /* Descriptors of tensors: the host's driver makes them, once for each content; a program passes them to kernels as bytes. */
 #include <string.h>
 
+#include "frame.h"
 #include "shim.h"
+
+_Static_assert((size_t)VG_MAX_tensor_map_request <= (size_t)SHIM_KEY_MAX, "a cached call's words are its key");
 
 static CUresult put(CUtensorMap *map, const uint8_t *from, size_t length)
 {
