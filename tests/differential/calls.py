@@ -144,6 +144,7 @@ BY_HAND = {
     "cuMemPoolSetAttribute": "",
     "cuMemMap": "",
     "cuStreamBatchMemOp_v2": "",
+    "cuTensorMapEncodeTiled": "",
     "cuArray3DCreate_v2": "",
     "cuGraphLaunch": "",
     "cuStreamEndCapture": "",

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from tests.differential.arrays import ARRAY_PROGRAMS
 from tests.differential.graphs import GRAPH_PROGRAMS
+from tests.differential.tensors import TENSOR_PROGRAMS
 from tests.differential.virtual import VIRTUAL_PROGRAMS
 from tests.differential.waits import WAIT_PROGRAMS
 from tests.unit.calls_rig import PROGRAM_S, SHIM, guest_env
@@ -24,7 +25,13 @@ from tests.unit.transport_rig import LIB, Rig
 from vgpumgr.virtio.codegen.__main__ import load
 
 ROOT = Path(__file__).parents[2]
-OWN_PROGRAMS = {**GRAPH_PROGRAMS, **VIRTUAL_PROGRAMS, **ARRAY_PROGRAMS, **WAIT_PROGRAMS}
+OWN_PROGRAMS = {
+    **GRAPH_PROGRAMS,
+    **VIRTUAL_PROGRAMS,
+    **ARRAY_PROGRAMS,
+    **WAIT_PROGRAMS,
+    **TENSOR_PROGRAMS,
+}
 DRIVER = LIB / "sim" / "libcuda.so.1"
 #: what depends on time: done, or not yet
 TIMELY = {"cuStreamQuery", "cuEventQuery", "cuEventElapsedTime_v2"}

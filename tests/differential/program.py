@@ -21,6 +21,7 @@ from typing import Any
 from tests.differential.arrays import run_arrays
 from tests.differential.calls import CALLS, IMAGES, KERNELS, KINDS, PADDING
 from tests.differential.graphs import build_graph, capture_graph
+from tests.differential.tensors import run_tensors
 from tests.differential.virtual import run_virtual
 from tests.differential.waits import run_waits
 
@@ -187,6 +188,9 @@ class Run:
 
     def cuMemMap(self, seed: int) -> list[Any]:
         return [0, *run_virtual(self.cu, seed)]
+
+    def cuTensorMapEncodeTiled(self, seed: int) -> list[Any]:
+        return [0, *run_tensors(self.cu, seed)]
 
     def cuStreamBatchMemOp_v2(self, seed: int) -> list[Any]:
         return [0, *run_waits(self.cu, seed)]

@@ -45,7 +45,10 @@ NUMBERS: dict[str, dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
 }  # fmt: skip
 GOOD = ("all", "empty")
 #: programs of their own, of nothing but a seed
-OWN = ("cuStreamBatchMemOp_v2", "cuArray3DCreate_v2", "cuGraphLaunch", "cuStreamEndCapture")
+OWN = (
+    "cuStreamBatchMemOp_v2", "cuTensorMapEncodeTiled", "cuArray3DCreate_v2", "cuGraphLaunch",
+    "cuStreamEndCapture",
+)  # fmt: skip
 WEIGHTS = {
     "cuMemAlloc_v2": 4, "cuLaunchKernel": 8, "cuStreamCreate": 2, "cuEventRecord": 3, "cuModuleLoadData": 2,
     "cuModuleGetFunction": 4, "cuCtxSetCurrent": 2, "cuMemcpyDtoH_v2": 3, "cuMemcpyHtoD_v2": 3,

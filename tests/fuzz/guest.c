@@ -230,6 +230,10 @@ static uint64_t some_word(struct guest *g, const struct operation *o, const stru
 	if (!strcmp(f->name, "cooperative") || !strcmp(f->name, "remove") || !strcmp(f->name, "waits") ||
 	    !strcmp(f->name, "to_host"))
 		return small(g, 1);
+	if (o->id == VG_OP_tensor_map && !strcmp(f->name, "how"))
+		return g->tensor.how = small(g, 2);
+	if (!strcmp(f->name, "rank"))
+		return g->tensor.rank = small(g, 6);
 	if (!strcmp(f->name, "how"))
 		return g->how ? g->how - 1 : small(g, 2);
 	if (!strcmp(f->name, "what"))
@@ -280,6 +284,22 @@ static size_t some_operations(struct guest *g, uint64_t *words)
 	return count * 32;
 }
 
+/* The arrays of a tensor, as long as its rank and its kind say. */
+static void tensor_length(const struct guest *g, const struct field *f, size_t *length)
+{
+	static const char *const names[] = { "sizes", "strides", "steps", "box", "lower", "upper", "map", NULL };
+	size_t rank = g->tensor.rank ? g->tensor.rank : 1, corners = g->tensor.how == 2 ? 1 : rank > 2 ? rank - 2 : 0;
+	size_t lengths[] = { 8 * rank, 8 * (rank - 1), 4 * rank, g->tensor.how ? 0 : 4 * rank, 0, 0, 128 };
+
+	lengths[4] = lengths[5] = g->tensor.how ? 4 * corners : 0;
+	for (size_t i = 0; names[i]; i++) {
+		if (!strcmp(f->name, names[i])) {
+			*length = lengths[i];
+			return;
+		}
+	}
+}
+
 static void put_bytes(struct guest *g, const struct field *f)
 {
 	static const char *const names[] = { "kernel", "variable", "missing", "other" };
@@ -298,6 +318,7 @@ static void put_bytes(struct guest *g, const struct field *f)
 		length = guest_once_in(g, 3) ? 16 * (guest_roll(g) % 3) : 0;
 	if (!strcmp(f->name, "parts"))
 		length = some_parts(g, words);
+	tensor_length(g, f, &length);
 	if (!strcmp(f->name, "operations"))
 		length = some_operations(g, words);
 	if (!strcmp(f->name, "dependencies") || !strcmp(f->name, "edges")) {

@@ -45,6 +45,7 @@ struct guest {
 	uint64_t unit, near;                      /* where mappings are wanted */
 	uint64_t context, width, height;
 	unsigned int how;                         /* 1: a node is to be added, 2: the first one changed, 3: in an executable graph */
+	struct { uint64_t how, rank; } tensor;    /* whose descriptor is asked for */
 	bool known;                               /* the names asked for are there */
 	bool spoil;                               /* now and then a violation is wanted */
 };

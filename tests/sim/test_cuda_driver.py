@@ -41,6 +41,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "memory",
         "streams",
         "stream_memory",
+        "tensor_maps",
         "batches",
         "attributes",
         "launches",
@@ -94,7 +95,9 @@ def ordinary(*programs: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("program", "case"),
-    ordinary("contexts", "memory", "streams", "stream_memory", "batches", "attributes"),
+    ordinary(
+        "contexts", "memory", "streams", "stream_memory", "tensor_maps", "batches", "attributes"
+    ),
 )
 def test_host_side(slice_machine: Machine, built: Path, program: str, case: str) -> None:
     slice_machine.run(built / program, case)

@@ -25,6 +25,7 @@ WORKER_RULES = [
         "kernel_attributes",
         "stream_attributes",
         "stream_memory",
+        "tensor_map",
         "texture",
     )
 ]

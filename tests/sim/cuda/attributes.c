@@ -260,11 +260,71 @@ static void log_files(void)
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuLogsUnregisterCallback(NULL));
 }
 
+static void links(void)
+{
+	CUatomicOperation operations[] = { CU_ATOMIC_OPERATION_INTEGER_ADD, CU_ATOMIC_OPERATION_CAS };
+	unsigned int found[2] = { 7, 7 };
+
+	new_context();
+	OK(cuDeviceGetHostAtomicCapabilities(found, operations, 2, 0));
+	EXPECT(!found[0] && !found[1]);
+	EXPECT_ERROR(CUDA_ERROR_INVALID_DEVICE, cuDeviceGetHostAtomicCapabilities(found, operations, 2, 99));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuDeviceGetHostAtomicCapabilities(found, operations, 0, 0));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuDeviceGetHostAtomicCapabilities(NULL, operations, 1, 0));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_DEVICE, cuDeviceGetP2PAtomicCapabilities(found, operations, 2, 0, 0));
+	operations[1] = CU_ATOMIC_OPERATION_MAX;
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuDeviceGetHostAtomicCapabilities(found, operations, 2, 0));
+}
+
+/* Newer than the version that a guest's driver says it is: by its name. */
+CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn function, void *data, unsigned int mode);
+
+static void count(void *runs)
+{
+	++*(int *)runs;
+}
+
+static void host_tasks(void)
+{
+	static int runs;
+	CUstream stream;
+
+	new_context();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuLaunchHostFunc_v2(stream, count, &runs, CU_HOST_TASK_SPINWAIT));
+	OK(cuLaunchHostFunc_v2(stream, count, &runs, CU_HOST_TASK_BLOCKING));
+	OK(cuStreamSynchronize(stream));
+	EXPECT(runs == 2);
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuLaunchHostFunc_v2(stream, count, &runs, 2));
+}
+
+/* None of them is planar, sparse or without memory. */
+static void plain_arrays(void)
+{
+	CUDA_ARRAY3D_DESCRIPTOR made = { 16, 8, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0 };
+	CUDA_ARRAY_MEMORY_REQUIREMENTS needs;
+	CUDA_ARRAY_SPARSE_PROPERTIES sparse;
+	CUmipmappedArray mipmap;
+	CUarray array, plane;
+
+	new_context();
+	OK(cuArray3DCreate(&array, &made));
+	OK(cuMipmappedArrayCreate(&mipmap, &made, 2));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuArrayGetPlane(&plane, array, 0));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuArrayGetSparseProperties(&sparse, array));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuArrayGetMemoryRequirements(&needs, array, 0));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMipmappedArrayGetSparseProperties(&sparse, mipmap));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMipmappedArrayGetMemoryRequirements(&needs, mipmap, 0));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_HANDLE, cuArrayGetPlane(&plane, (CUarray)&made, 0));
+	OK(cuArrayDestroy(array));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_HANDLE, cuArrayGetSparseProperties(&sparse, array));
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		{ "stream_attributes", attributes }, { "copied_attributes", copies }, { "wrong_attributes", wrong_attributes },
-		{ "racing_attributes", racing_attributes },
+		{ "racing_attributes", racing_attributes }, { "links", links }, { "host_tasks", host_tasks }, { "plain_arrays", plain_arrays },
 		{ "pointer_attributes", pointers }, { "log_messages", messages }, { "log_files", log_files }, { NULL, NULL },
 	};
 

@@ -208,10 +208,146 @@ static void captured(void)
 	}
 }
 
+static CUDA_MEMCPY3D_BATCH_OP copy_of(CUdeviceptr to, CUdeviceptr from, size_t width, size_t height, size_t depth)
+{
+	CUDA_MEMCPY3D_BATCH_OP op = { .extent = { width, height, depth }, .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM };
+
+	op.src.type = op.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+	op.src.op.ptr.ptr = from;
+	op.dst.op.ptr.ptr = to;
+	return op;
+}
+
+static void put_array(CUmemcpy3DOperand *o, CUarray array, size_t x, size_t y, size_t z)
+{
+	*o = (CUmemcpy3DOperand){ .type = CU_MEMCPY_OPERAND_TYPE_ARRAY };
+	o->op.array.array = array;
+	o->op.array.offset = (CUoffset3D){ x, y, z };
+}
+
+enum { W = 6, H = 4, D = 3, ROW = 10, LAYER = 5 };
+
+/* Boxes of bytes with room between rows and layers, and boxes of elements of arrays. */
+static void boxes(void)
+{
+	uint8_t host[D][H][W], spread[D][LAYER][ROW] = { 0 }, back[D][H][W] = { 0 };
+	uint32_t elements[D][H][W], found[2][2][2];
+	CUDA_ARRAY3D_DESCRIPTOR made = { W, H, D, CU_AD_FORMAT_UNSIGNED_INT32, 1, 0 };
+	CUDA_MEMCPY3D_BATCH_OP list[2];
+	CUdeviceptr device;
+	CUstream stream;
+	CUarray array;
+
+	begin(&device, &stream);
+	OK(cuArray3DCreate(&array, &made));
+	for (int i = 0; i < D * H * W; i++) {
+		((uint8_t *)host)[i] = (uint8_t)(i + 1);
+		((uint32_t *)elements)[i] = 1000u + (uint32_t)i;
+	}
+	list[0] = copy_of(device, (CUdeviceptr)(uintptr_t)host, W, H, D);
+	list[0].dst.op.ptr.rowLength = ROW;
+	list[0].dst.op.ptr.layerHeight = LAYER;
+	list[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+	list[1] = copy_of(0, (CUdeviceptr)(uintptr_t)elements, W, H, D);
+	put_array(&list[1].dst, array, 0, 0, 0);
+	OK(cuMemsetD8Async(device, 0, sizeof(spread), stream));
+	OK(cuMemcpy3DBatchAsync(2, list, 0, stream));
+	OK(cuMemcpyDtoHAsync(spread, device, sizeof(spread), stream));
+	OK(cuStreamSynchronize(stream));
+	for (int z = 0; z < D; z++)
+		for (int y = 0; y < LAYER; y++)
+			for (int x = 0; x < ROW; x++)
+				EXPECT(spread[z][y][x] == (x < W && y < H ? host[z][y][x] : 0));
+	list[0].src = list[0].dst;
+	list[0].dst.op.ptr.ptr = (CUdeviceptr)(uintptr_t)back;
+	list[0].dst.op.ptr.rowLength = list[0].dst.op.ptr.layerHeight = 0;
+	list[1] = copy_of((CUdeviceptr)(uintptr_t)found, 0, 2, 2, 2);
+	put_array(&list[1].src, array, 3, 1, 1);
+	OK(cuMemcpy3DBatchAsync(1, list, 0, stream));
+	OK(cuMemcpy3DWithAttributesAsync(&list[1], 0, stream));
+	OK(cuStreamSynchronize(stream));
+	EXPECT(!memcmp(host, back, sizeof(host)));
+	for (int i = 0; i < 8; i++)
+		EXPECT(((uint32_t *)found)[i] == elements[1 + i / 4][1 + i / 2 % 2][3 + i % 2]);
+}
+
+static void wrong_boxes(void)
+{
+	CUDA_ARRAY3D_DESCRIPTOR made = { W, H, D, CU_AD_FORMAT_UNSIGNED_INT32, 1, 0 };
+	CUDA_MEMCPY3D_BATCH_OP good, op, two[2];
+	PFN_cuMemcpy3DBatchAsync_v12080 first_form;
+	CUdeviceptr device;
+	size_t failed = 7;
+	CUstream stream;
+	CUarray array;
+
+	begin(&device, &stream);
+	OK(cuArray3DCreate(&array, &made));
+	OK(cuGetProcAddress("cuMemcpy3DBatchAsync", (void **)&first_form, 12080, 0, NULL));
+	good = copy_of(device, device + 4096, 8, 2, 2);
+#define WRONG(change)                                                                                    \
+	do {                                                                                             \
+		op = good;                                                                               \
+		change;                                                                                  \
+		EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemcpy3DWithAttributesAsync(&op, 0, stream));   \
+	} while (0)
+	WRONG(op.extent.width = 0);
+	WRONG(op.extent.depth = 0);
+	WRONG(op.src.op.ptr.rowLength = 7);
+	WRONG(op.dst.op.ptr.layerHeight = 1);
+	WRONG(op.src.type = 0);
+	WRONG(op.src.op.ptr.ptr = 0);
+	WRONG(op.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID);
+	WRONG(op.flags = 2);
+	WRONG(op.extent.width = SIZE_MAX);
+	WRONG(op.extent.height = 1 << 20);
+	WRONG(put_array(&op.src, array, 0, 3, 0));
+	WRONG(put_array(&op.src, array, SIZE_MAX, 0, 0));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemcpy3DBatchAsync(1, &good, 1, stream));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemcpy3DBatchAsync(0, &good, 0, stream));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemcpy3DBatchAsync(1, NULL, 0, stream));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemcpy3DBatchAsync(1, &good, 0, NULL));
+	two[0] = two[1] = good;
+	two[1].flags = 2;
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, first_form(2, two, &failed, 0, stream));
+	EXPECT(failed == 1);
+	OK(first_form(1, two, &failed, 0, stream));
+	EXPECT(failed == SIZE_MAX);
+	OK(cuStreamSynchronize(stream));
+}
+
+/* Advice changes nothing that a program reads. */
+static void advice(void)
+{
+	CUmemLocation places[2] = { { .type = CU_MEM_LOCATION_TYPE_DEVICE }, { .type = CU_MEM_LOCATION_TYPE_HOST } };
+	size_t sizes[COUNT], first[2] = { 0, 1 };
+	CUdeviceptr at[COUNT], device;
+	CUstream stream;
+
+	begin(&device, &stream);
+	for (int i = 0; i < COUNT; i++) {
+		OK(cuMemAllocManaged(&at[i], 4096, CU_MEM_ATTACH_GLOBAL));
+		sizes[i] = 4096;
+	}
+	*(volatile int *)at[1] = 5;
+	OK(cuMemPrefetchBatchAsync(at, sizes, COUNT, places, first, 2, 0, stream));
+	OK(cuMemDiscardBatchAsync(&at[2], sizes, 1, 0, stream));
+	OK(cuMemDiscardAndPrefetchBatchAsync(&at[3], sizes, 1, places, first, 1, 0, stream));
+	OK(cuStreamSynchronize(stream));
+	EXPECT(*(volatile int *)at[1] == 5);
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchBatchAsync(at, sizes, COUNT, places, first, 2, 1, stream));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchBatchAsync(at, sizes, 1, places, first, 2, 0, stream));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchBatchAsync(at, sizes, COUNT, places, first, 2, 0, NULL));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemDiscardBatchAsync(&device, sizes, 1, 0, stream));
+	sizes[1] = 1 << 20;
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemDiscardBatchAsync(at, sizes, COUNT, 0, stream));
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		{ "there_and_back", there_and_back }, { "read_at_the_call", read_at_the_call }, { "wrong", wrong }, { "named", named }, { "captured", captured },
+		{ "boxes", boxes }, { "wrong_boxes", wrong_boxes }, { "advice", advice },
 		{ NULL, NULL },
 	};
 

@@ -50,6 +50,21 @@ CUresult cuda_check_peer_attribute(CUdevice_P2PAttribute attribute, CUdevice dev
 	return device == peer ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
 
+CUresult cuda_check_atomic_operations(const unsigned int *capabilities, const CUatomicOperation *operations, unsigned int count)
+{
+	if (!capabilities || !operations || !count)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned int i = 0; i < count; i++)
+		if ((unsigned int)operations[i] >= CU_ATOMIC_OPERATION_MAX)
+			return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuda_check_host_task(unsigned int mode)
+{
+	return mode <= CU_HOST_TASK_SPINWAIT ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult cuda_check_peer_access(CUcontext peer, unsigned int flags)
 {
 	return peer ? valid_if(!flags) : CUDA_ERROR_INVALID_CONTEXT;

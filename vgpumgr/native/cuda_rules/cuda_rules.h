@@ -38,13 +38,21 @@ struct cuda_copy_calls {
 	CUresult (*is_capturing)(CUstream stream, CUstreamCaptureStatus *status);
 	CUresult (*wait)(CUstream stream);
 	bool (*reads_later)(uint64_t from); /* a source there may be read after the copy's call; NULL: any may */
+	CUresult (*copy_3d)(const CUDA_MEMCPY3D *copy, CUstream stream);
+	CUresult (*describe)(CUDA_ARRAY3D_DESCRIPTOR *made, CUarray array);
 };
+
+/* Of `count` things the first ones of each of `kinds` kinds: from 0 on, and rising. */
+CUresult cuda_check_parts(const size_t *first, size_t kinds, size_t count);
 
 /*
  * Nothing is copied where the arguments are wrong; `failed`, which may be NULL, gets the index of a copy that is refused,
  * else SIZE_MAX. Waits where a source may be gone when the call has returned, and is still to be read.
  */
 CUresult cuda_copy_each(const struct cuda_copies *copies, const struct cuda_copy_calls *calls, CUstream stream, size_t *failed);
+/* The same of copies in three dimensions. */
+CUresult cuda_copy_each_3d(const CUDA_MEMCPY3D_BATCH_OP *list, size_t count, unsigned long long flags,
+			   const struct cuda_copy_calls *calls, CUstream stream, size_t *failed);
 
 /* ---- stream_attributes.c */
 
@@ -89,6 +97,31 @@ CUresult cuda_read_memory_operation(const CUstreamBatchMemOpParams *p, bool old,
 void cuda_write_memory_operation(const struct cuda_memory_operation *from, CUstreamBatchMemOpParams *p);
 bool cuda_is_wait(const struct cuda_memory_operation *operation);
 
+/* ---- tensor_map.c */
+
+enum { CUDA_TENSOR_TILED, CUDA_TENSOR_IM2COL, CUDA_TENSOR_IM2COL_WIDE, CUDA_TENSOR_RANK = 5 };
+
+/* What one of cuTensorMapEncode* is given. */
+struct cuda_tensor_map {
+	uint32_t how, rank;
+	CUtensorMapDataType type;
+	uint64_t address, sizes[CUDA_TENSOR_RANK], strides[CUDA_TENSOR_RANK];
+	uint32_t box[CUDA_TENSOR_RANK], steps[CUDA_TENSOR_RANK];
+	int lower[CUDA_TENSOR_RANK], upper[CUDA_TENSOR_RANK];
+	uint32_t channels, pixels;
+	CUtensorMapInterleave interleave;
+	CUtensorMapSwizzle swizzle;
+	CUtensorMapIm2ColWideMode mode;
+	CUtensorMapL2promotion promotion;
+	CUtensorMapFloatOOBfill fill;
+};
+
+/* Before the arrays are read, as long as the rank says. */
+CUresult cuda_check_tensor_rank(uint32_t how, uint32_t rank);
+/* How many corners of a box there are; of no more than the rank. */
+uint32_t cuda_tensor_corners(const struct cuda_tensor_map *map);
+CUresult cuda_check_tensor_map(const struct cuda_tensor_map *map);
+
 /* ---- entry.c: how a program finds functions */
 
 /* One version of one name; version 11040 is CUDA 11.4. */
@@ -117,6 +150,10 @@ CUresult cuda_check_context_params(const CUctxCreateParams *params);
 CUresult cuda_check_exec_affinity_type(CUexecAffinityType type);
 /* The other of two devices or contexts; that it exists is the caller's to check. */
 CUresult cuda_check_peer_attribute(CUdevice_P2PAttribute attribute, CUdevice device, CUdevice peer);
+/* What is asked of atomics over a link. */
+CUresult cuda_check_atomic_operations(const unsigned int *capabilities, const CUatomicOperation *operations, unsigned int count);
+/* How the thread of host functions waits, which is left to it. */
+CUresult cuda_check_host_task(unsigned int mode);
 CUresult cuda_check_peer_access(CUcontext peer, unsigned int flags);
 CUresult cuda_check_stream_flags(unsigned int flags);
 CUresult cuda_check_event_flags(unsigned int flags);

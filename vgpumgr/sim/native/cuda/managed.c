@@ -57,3 +57,34 @@ CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t byt
 		return CUDA_ERROR_INVALID_VALUE;
 	return check_on_stream(stream, address, a.size);
 }
+
+static CUresult check_each(const CUdeviceptr *at, const size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
+{
+	CUresult r = at && sizes && count && !flags && !stream_is_legacy(stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+
+	CONTEXT_ENTER(ctx);
+	(void)ctx;
+	for (size_t i = 0; i < count && r == CUDA_SUCCESS; i++)
+		r = check_on_stream(stream, at[i], sizes[i]);
+	return r;
+}
+
+CUresult cuMemPrefetchBatchAsync(CUdeviceptr *at, size_t *sizes, size_t count, CUmemLocation *places, size_t *first, size_t kinds,
+				 unsigned long long flags, CUstream stream)
+{
+	CUresult r = places ? cuda_check_parts(first, kinds, count) : CUDA_ERROR_INVALID_VALUE;
+
+	return r == CUDA_SUCCESS ? check_each(at, sizes, count, flags, stream) : r;
+}
+
+/* What is discarded may be read as it was. */
+CUresult cuMemDiscardBatchAsync(CUdeviceptr *at, size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
+{
+	return check_each(at, sizes, count, flags, stream);
+}
+
+CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *at, size_t *sizes, size_t count, CUmemLocation *places, size_t *first,
+					   size_t kinds, unsigned long long flags, CUstream stream)
+{
+	return cuMemPrefetchBatchAsync(at, sizes, count, places, first, kinds, flags, stream);
+}

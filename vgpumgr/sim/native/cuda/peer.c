@@ -96,3 +96,32 @@ CUresult cuCtxDisablePeerAccess(CUcontext peer)
 	__atomic_store_n(place, 0, __ATOMIC_RELAXED);
 	return CUDA_SUCCESS;
 }
+
+static CUresult put_capabilities(unsigned int *to, const CUatomicOperation *operations, unsigned int count, unsigned int each)
+{
+	CUresult r = cuda_check_atomic_operations(to, operations, count);
+
+	for (unsigned int i = 0; r == CUDA_SUCCESS && i < count; i++)
+		to[i] = each;
+	return r;
+}
+
+/* Nothing of the kind over the machine's bus, as CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED says. */
+CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *to, const CUatomicOperation *operations, unsigned int count, CUdevice dev)
+{
+	DRIVER_CHECK();
+	if (!device_find(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	return put_capabilities(to, operations, count, 0);
+}
+
+CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int *to, const CUatomicOperation *operations, unsigned int count, CUdevice dev,
+					  CUdevice peer)
+{
+	unsigned int all = CU_ATOMIC_CAPABILITY_SIGNED | CU_ATOMIC_CAPABILITY_UNSIGNED | CU_ATOMIC_CAPABILITY_REDUCTION |
+			   CU_ATOMIC_CAPABILITY_SCALAR_32 | CU_ATOMIC_CAPABILITY_SCALAR_64;
+	int native;
+	CUresult r = cuDeviceGetP2PAttribute(&native, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, dev, peer);
+
+	return r == CUDA_SUCCESS ? put_capabilities(to, operations, count, native ? all : 0) : r;
+}

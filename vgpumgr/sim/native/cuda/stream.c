@@ -287,3 +287,10 @@ CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *d
 {
 	return flags ? CUDA_ERROR_INVALID_VALUE : submit_host(stream, NULL, callback, data);
 }
+
+CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn function, void *data, unsigned int mode)
+{
+	CUresult r = cuda_check_host_task(mode);
+
+	return r == CUDA_SUCCESS ? submit_host(stream, function, NULL, data) : r;
+}

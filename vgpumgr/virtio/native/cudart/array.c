@@ -254,3 +254,35 @@ ASYNC_API(cudaMemcpyFromArrayAsync,
 	  (void *dst, cudaArray_const_t src, size_t wOffset, size_t hOffset, size_t count, enum cudaMemcpyKind kind,
 	   cudaStream_t stream),
 	  run_from_array(dst, src, wOffset, hOffset, count, kind, lane))
+
+_Static_assert(sizeof(struct cudaArraySparseProperties) == sizeof(CUDA_ARRAY_SPARSE_PROPERTIES) &&
+		       sizeof(struct cudaArrayMemoryRequirements) == sizeof(CUDA_ARRAY_MEMORY_REQUIREMENTS),
+	       "one and the same");
+
+API cudaError_t cudaArrayGetPlane(cudaArray_t *pPlaneArray, cudaArray_t hArray, unsigned int planeIdx)
+{
+	return rt_done(RT_CALL(cuArrayGetPlane, (CUarray *)pPlaneArray, (CUarray)hArray, planeIdx));
+}
+
+API cudaError_t cudaArrayGetSparseProperties(struct cudaArraySparseProperties *sparseProperties, cudaArray_t array)
+{
+	return rt_done(RT_CALL(cuArrayGetSparseProperties, (CUDA_ARRAY_SPARSE_PROPERTIES *)sparseProperties, (CUarray)array));
+}
+
+API cudaError_t cudaMipmappedArrayGetSparseProperties(struct cudaArraySparseProperties *sparseProperties, cudaMipmappedArray_t mipmap)
+{
+	return rt_done(
+		RT_CALL(cuMipmappedArrayGetSparseProperties, (CUDA_ARRAY_SPARSE_PROPERTIES *)sparseProperties, (CUmipmappedArray)mipmap));
+}
+
+API cudaError_t cudaArrayGetMemoryRequirements(struct cudaArrayMemoryRequirements *memoryRequirements, cudaArray_t array, int device)
+{
+	return rt_done(RT_CALL(cuArrayGetMemoryRequirements, (CUDA_ARRAY_MEMORY_REQUIREMENTS *)memoryRequirements, (CUarray)array, device));
+}
+
+API cudaError_t cudaMipmappedArrayGetMemoryRequirements(struct cudaArrayMemoryRequirements *memoryRequirements,
+							cudaMipmappedArray_t mipmap, int device)
+{
+	return rt_done(RT_CALL(cuMipmappedArrayGetMemoryRequirements, (CUDA_ARRAY_MEMORY_REQUIREMENTS *)memoryRequirements,
+			       (CUmipmappedArray)mipmap, device));
+}

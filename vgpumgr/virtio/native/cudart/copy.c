@@ -301,3 +301,31 @@ ASYNC_API(cudaMemcpyBatchAsync,
 	   size_t numAttrs, size_t *failIdx, cudaStream_t stream),
 	  copy_batch(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, lane))
 #endif
+
+_Static_assert(sizeof(struct cudaMemcpy3DBatchOp) == sizeof(CUDA_MEMCPY3D_BATCH_OP) &&
+		       offsetof(struct cudaMemcpy3DBatchOp, extent) == offsetof(CUDA_MEMCPY3D_BATCH_OP, extent) &&
+		       offsetof(struct cudaMemcpy3DBatchOp, flags) == offsetof(CUDA_MEMCPY3D_BATCH_OP, flags),
+	       "one and the same, too");
+
+#if CUDART_VERSION >= 13000
+static cudaError_t copy_batch_3d(struct cudaMemcpy3DBatchOp *list, size_t count, unsigned long long flags, struct lane lane)
+{
+	return RT_CALL(cuMemcpy3DBatchAsync, count, (CUDA_MEMCPY3D_BATCH_OP *)list, flags, lane.stream);
+}
+
+ASYNC_API(cudaMemcpy3DBatchAsync,
+	  (size_t numOps, struct cudaMemcpy3DBatchOp *opList, unsigned long long flags, cudaStream_t stream),
+	  copy_batch_3d(opList, numOps, flags, lane))
+ASYNC_API(cudaMemcpy3DWithAttributesAsync, (struct cudaMemcpy3DBatchOp *op, unsigned long long flags, cudaStream_t stream),
+	  copy_batch_3d(op, 1, flags, lane))
+#else
+static cudaError_t copy_batch_3d(struct cudaMemcpy3DBatchOp *list, size_t count, size_t *failed, unsigned long long flags,
+				 struct lane lane)
+{
+	return RT_CALL(cuMemcpy3DBatchAsync, count, (CUDA_MEMCPY3D_BATCH_OP *)list, failed, flags, lane.stream);
+}
+
+ASYNC_API(cudaMemcpy3DBatchAsync,
+	  (size_t numOps, struct cudaMemcpy3DBatchOp *opList, size_t *failIdx, unsigned long long flags, cudaStream_t stream),
+	  copy_batch_3d(opList, numOps, failIdx, flags, lane))
+#endif

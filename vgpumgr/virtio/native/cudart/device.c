@@ -71,6 +71,32 @@ API cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr att
 	return rt_done(p2p_attribute(value, attr, srcDevice, dstDevice));
 }
 
+#if CUDART_VERSION >= 13000
+API cudaError_t cudaDeviceGetHostAtomicCapabilities(unsigned int *capabilities, const enum cudaAtomicOperation *operations,
+						    unsigned int count, int device)
+{
+	CUdevice found;
+	cudaError_t error = rt_init();
+
+	if (error == cudaSuccess)
+		error = rt_device(device, &found);
+	if (error == cudaSuccess)
+		error = rt_error(CU(cuDeviceGetHostAtomicCapabilities, capabilities, (const CUatomicOperation *)operations, count, found));
+	return rt_done(error);
+}
+
+API cudaError_t cudaDeviceGetP2PAtomicCapabilities(unsigned int *capabilities, const enum cudaAtomicOperation *operations,
+						   unsigned int count, int srcDevice, int dstDevice)
+{
+	CUdevice from, to;
+	cudaError_t error = two_devices(srcDevice, dstDevice, &from, &to);
+
+	if (error == cudaSuccess)
+		error = rt_error(CU(cuDeviceGetP2PAtomicCapabilities, capabilities, (const CUatomicOperation *)operations, count, from, to));
+	return rt_done(error);
+}
+#endif
+
 static cudaError_t can_access_peer(int *can, int a, int b)
 {
 	CUdevice from, to;

@@ -37,6 +37,7 @@
 	X(cuPointerGetAttributes) X(cuPointerGetAttribute)                                                       \
 	X(cuMemcpy) X(cuMemcpyAsync) X(cuMemcpyHtoD) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoH) X(cuMemcpyDtoHAsync)   \
 	X(cuMemcpyDtoD) X(cuMemcpyDtoDAsync) X(cuMemcpyPeer) X(cuMemcpyPeerAsync) X(cuMemcpyBatchAsync)          \
+	X(cuMemcpy3DBatchAsync)                                                                                  \
 	X(cuMemcpy2DUnaligned) X(cuMemcpy2DAsync) X(cuMemcpy3D) X(cuMemcpy3DAsync)                               \
 	X(cuMemsetD8) X(cuMemsetD8Async) X(cuMemsetD2D8) X(cuMemsetD2D8Async)                                    \
 	X(cuMemAllocAsync) X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) X(cuDeviceGetDefaultMemPool)             \
@@ -72,15 +73,19 @@
 	X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventRecordWithFlags) X(cuEventQuery)            \
 	X(cuEventSynchronize) X(cuEventElapsedTime)                                                              \
 	X(cuArray3DCreate) X(cuArray3DGetDescriptor) X(cuArrayDestroy) X(cuMipmappedArrayCreate)                 \
+	X(cuArrayGetPlane) X(cuArrayGetSparseProperties) X(cuArrayGetMemoryRequirements)                         \
+	X(cuMipmappedArrayGetSparseProperties) X(cuMipmappedArrayGetMemoryRequirements)                          \
 	X(cuMipmappedArrayGetLevel) X(cuMipmappedArrayDestroy) X(cuTexObjectCreate) X(cuTexObjectDestroy)        \
 	X(cuTexObjectGetResourceDesc) X(cuTexObjectGetTextureDesc) X(cuSurfObjectCreate) X(cuSurfObjectDestroy)  \
 	X(cuSurfObjectGetResourceDesc) X(cuDeviceGetTexture1DLinearMaxWidth) DRIVER_CALLS_OF_VERSION(X)
 
-/* Edges with data have names of their own until 13; graphs have numbers from then on. */
+/* Edges with data have names of their own until 13; graphs have numbers from then on, and batches are of more than copies. */
 #if CUDA_VERSION >= 13000
 #define DRIVER_CALLS_OF_VERSION(X)                                                                               \
 	X(cuGraphNodeGetParams) X(cuGraphGetId) X(cuGraphExecGetId) X(cuGraphNodeGetContainingGraph)             \
-	X(cuGraphNodeGetLocalId) X(cuGraphNodeGetToolsId)
+	X(cuGraphNodeGetLocalId) X(cuGraphNodeGetToolsId)                                         \
+	X(cuMemPrefetchBatchAsync) X(cuMemDiscardBatchAsync) X(cuMemDiscardAndPrefetchBatchAsync)                \
+	X(cuDeviceGetHostAtomicCapabilities) X(cuDeviceGetP2PAtomicCapabilities)
 #else
 #define DRIVER_CALLS_OF_VERSION(X)                                                                               \
 	X(cuGraphGetEdges_v2) X(cuGraphNodeGetDependencies_v2) X(cuGraphNodeGetDependentNodes_v2)                \

@@ -106,3 +106,9 @@ API cudaError_t cudaLaunchKernelExC_ptsz(const cudaLaunchConfig_t *config, const
 /* The driver's and the runtime's host functions have the same shape. */
 STREAM_API(cudaLaunchHostFunc, (cudaStream_t stream, cudaHostFn_t fn, void *userData),
 	   fn ? RT_CALL(cuLaunchHostFunc, stream, (CUhostFn)fn, userData) : cudaErrorInvalidValue)
+
+#if CUDART_VERSION >= 13000
+/* How the thread that runs the functions waits is its own. */
+STREAM_API(cudaLaunchHostFunc_v2, (cudaStream_t stream, cudaHostFn_t fn, void *userData, unsigned int syncMode),
+	   fn && syncMode <= CU_HOST_TASK_SPINWAIT ? RT_CALL(cuLaunchHostFunc, stream, (CUhostFn)fn, userData) : cudaErrorInvalidValue)
+#endif

@@ -42,6 +42,22 @@ API cudaError_t cudaMemAdvise(const void *devPtr, size_t count, enum cudaMemoryA
 STREAM_API(cudaMemPrefetchAsync, (const void *devPtr, size_t count, struct cudaMemLocation location,
 				  unsigned int flags, cudaStream_t stream),
 	   RT_CALL(cuMemPrefetchAsync, (CUdeviceptr)devPtr, count, locate(location), flags, stream))
+
+_Static_assert(sizeof(struct cudaMemLocation) == sizeof(CUmemLocation), "one and the same");
+
+STREAM_API(cudaMemPrefetchBatchAsync, (void **dptrs, size_t *sizes, size_t count, struct cudaMemLocation *prefetchLocs,
+				       size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, cudaStream_t stream),
+	   RT_CALL(cuMemPrefetchBatchAsync, (CUdeviceptr *)dptrs, sizes, count, (CUmemLocation *)prefetchLocs, prefetchLocIdxs,
+		   numPrefetchLocs, flags, stream))
+
+STREAM_API(cudaMemDiscardBatchAsync, (void **dptrs, size_t *sizes, size_t count, unsigned long long flags, cudaStream_t stream),
+	   RT_CALL(cuMemDiscardBatchAsync, (CUdeviceptr *)dptrs, sizes, count, flags, stream))
+
+STREAM_API(cudaMemDiscardAndPrefetchBatchAsync,
+	   (void **dptrs, size_t *sizes, size_t count, struct cudaMemLocation *prefetchLocs, size_t *prefetchLocIdxs,
+	    size_t numPrefetchLocs, unsigned long long flags, cudaStream_t stream),
+	   RT_CALL(cuMemDiscardAndPrefetchBatchAsync, (CUdeviceptr *)dptrs, sizes, count, (CUmemLocation *)prefetchLocs, prefetchLocIdxs,
+		   numPrefetchLocs, flags, stream))
 #else
 API cudaError_t cudaMemAdvise(const void *devPtr, size_t count, enum cudaMemoryAdvise advice, int device)
 {

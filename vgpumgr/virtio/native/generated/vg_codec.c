@@ -1814,6 +1814,104 @@ void vg_get_stream_memory_request(struct vg_decoder *d, struct vg_stream_memory_
 	v->operations = vg_get_bytes(d, 8160);
 }
 
+size_t vg_size_tensor_map_request(const struct vg_tensor_map_request *v)
+{
+	return 96 + vg_blob_size(v->sizes.length) + vg_blob_size(v->strides.length) + vg_blob_size(v->steps.length) + vg_blob_size(v->box.length) + vg_blob_size(v->lower.length) + vg_blob_size(v->upper.length);
+}
+
+void vg_put_tensor_map_request(struct vg_encoder *e, const struct vg_tensor_map_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->how);
+	vg_put_u64(e, v->type);
+	vg_put_u64(e, v->rank);
+	vg_put_u64(e, v->address);
+	vg_put_bytes(e, v->sizes.data, v->sizes.length, 40);
+	vg_put_bytes(e, v->strides.data, v->strides.length, 32);
+	vg_put_bytes(e, v->steps.data, v->steps.length, 20);
+	vg_put_bytes(e, v->box.data, v->box.length, 20);
+	vg_put_bytes(e, v->lower.data, v->lower.length, 12);
+	vg_put_bytes(e, v->upper.data, v->upper.length, 12);
+	vg_put_u64(e, v->channels);
+	vg_put_u64(e, v->pixels);
+	vg_put_u64(e, v->interleave);
+	vg_put_u64(e, v->mode);
+	vg_put_u64(e, v->swizzle);
+	vg_put_u64(e, v->promotion);
+	vg_put_u64(e, v->fill);
+}
+
+void vg_get_tensor_map_request(struct vg_decoder *d, struct vg_tensor_map_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->how = vg_get_u32(d);
+	v->type = vg_get_u32(d);
+	v->rank = vg_get_u32(d);
+	v->address = vg_get_u64(d);
+	v->sizes = vg_get_bytes(d, 40);
+	v->strides = vg_get_bytes(d, 32);
+	v->steps = vg_get_bytes(d, 20);
+	v->box = vg_get_bytes(d, 20);
+	v->lower = vg_get_bytes(d, 12);
+	v->upper = vg_get_bytes(d, 12);
+	v->channels = vg_get_u32(d);
+	v->pixels = vg_get_u32(d);
+	v->interleave = vg_get_u32(d);
+	v->mode = vg_get_u32(d);
+	v->swizzle = vg_get_u32(d);
+	v->promotion = vg_get_u32(d);
+	v->fill = vg_get_u32(d);
+}
+
+size_t vg_size_tensor_map_reply(const struct vg_tensor_map_reply *v)
+{
+	return vg_blob_size(v->map_length);
+}
+
+void vg_put_tensor_map_reply(struct vg_encoder *e, const struct vg_tensor_map_reply *v)
+{
+	vg_put_bytes(e, v->map, v->map_length, 128);
+}
+
+void vg_get_tensor_map_reply(struct vg_decoder *d, struct vg_tensor_map_reply *v)
+{
+	v->map_length = vg_get_array(d, v->map, 128);
+}
+
+size_t vg_size_tensor_map_address_request(const struct vg_tensor_map_address_request *v)
+{
+	return 16 + vg_blob_size(v->map.length);
+}
+
+void vg_put_tensor_map_address_request(struct vg_encoder *e, const struct vg_tensor_map_address_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_bytes(e, v->map.data, v->map.length, 128);
+	vg_put_u64(e, v->address);
+}
+
+void vg_get_tensor_map_address_request(struct vg_decoder *d, struct vg_tensor_map_address_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->map = vg_get_bytes(d, 128);
+	v->address = vg_get_u64(d);
+}
+
+size_t vg_size_tensor_map_address_reply(const struct vg_tensor_map_address_reply *v)
+{
+	return vg_blob_size(v->map_length);
+}
+
+void vg_put_tensor_map_address_reply(struct vg_encoder *e, const struct vg_tensor_map_address_reply *v)
+{
+	vg_put_bytes(e, v->map, v->map_length, 128);
+}
+
+void vg_get_tensor_map_address_reply(struct vg_decoder *d, struct vg_tensor_map_address_reply *v)
+{
+	v->map_length = vg_get_array(d, v->map, 128);
+}
+
 size_t vg_size_host_gate_request(const struct vg_host_gate_request *v __attribute__((unused)))
 {
 	return 24;

@@ -1486,6 +1486,66 @@ static int handle_stream_memory(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, NULL, 0);
 }
 
+static int handle_tensor_map(struct wk_call *c, bool check_only)
+{
+	struct vg_tensor_map_request in;
+	struct vg_tensor_map_reply out;
+	uint8_t data[VG_MAX_tensor_map_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_tensor_map_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_tensor_map(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_tensor_map_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_tensor_map_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_tensor_map_address(struct wk_call *c, bool check_only)
+{
+	struct vg_tensor_map_address_request in;
+	struct vg_tensor_map_address_reply out;
+	uint8_t data[VG_MAX_tensor_map_address_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_tensor_map_address_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_tensor_map_address(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_tensor_map_address_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_tensor_map_address_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
 static int handle_host_gate(struct wk_call *c, bool check_only)
 {
 	struct vg_host_gate_request in;
@@ -3879,6 +3939,14 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_surface_destroy: {
 		static const struct wk_operation it = { "surface_destroy", handle_surface_destroy, WK_QUIET | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
+	case VG_OP_tensor_map: {
+		static const struct wk_operation it = { "tensor_map", handle_tensor_map, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_tensor_map_address: {
+		static const struct wk_operation it = { "tensor_map_address", handle_tensor_map_address, WK_IN_CONTEXT };
 		return &it;
 	}
 	default:

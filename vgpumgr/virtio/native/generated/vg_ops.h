@@ -172,6 +172,8 @@ enum vg_op {
 	VG_OP_texture_destroy = 0x0901,
 	VG_OP_surface_create = 0x0902,
 	VG_OP_surface_destroy = 0x0903,
+	VG_OP_tensor_map = 0x0b00,
+	VG_OP_tensor_map_address = 0x0b01,
 };
 
 struct vg_snapshot_reply {
@@ -1224,6 +1226,63 @@ enum { VG_MAX_stream_memory_request = 8184 }; /* bytes on the wire */
 size_t vg_size_stream_memory_request(const struct vg_stream_memory_request *v);
 void vg_put_stream_memory_request(struct vg_encoder *e, const struct vg_stream_memory_request *v);
 void vg_get_stream_memory_request(struct vg_decoder *d, struct vg_stream_memory_request *v);
+
+struct vg_tensor_map_request {
+	uint64_t context;
+	uint32_t how;
+	uint32_t type;
+	uint32_t rank;
+	uint64_t address;
+	struct vg_bytes sizes;
+	struct vg_bytes strides;
+	struct vg_bytes steps;
+	struct vg_bytes box;
+	struct vg_bytes lower;
+	struct vg_bytes upper;
+	uint32_t channels;
+	uint32_t pixels;
+	uint32_t interleave;
+	uint32_t mode;
+	uint32_t swizzle;
+	uint32_t promotion;
+	uint32_t fill;
+};
+
+enum { VG_MAX_tensor_map_request = 296 }; /* bytes on the wire */
+size_t vg_size_tensor_map_request(const struct vg_tensor_map_request *v);
+void vg_put_tensor_map_request(struct vg_encoder *e, const struct vg_tensor_map_request *v);
+void vg_get_tensor_map_request(struct vg_decoder *d, struct vg_tensor_map_request *v);
+
+struct vg_tensor_map_reply {
+	size_t map_length;
+	uint8_t map[128];
+};
+
+enum { VG_MAX_tensor_map_reply = 136 }; /* bytes on the wire */
+size_t vg_size_tensor_map_reply(const struct vg_tensor_map_reply *v);
+void vg_put_tensor_map_reply(struct vg_encoder *e, const struct vg_tensor_map_reply *v);
+void vg_get_tensor_map_reply(struct vg_decoder *d, struct vg_tensor_map_reply *v);
+
+struct vg_tensor_map_address_request {
+	uint64_t context;
+	struct vg_bytes map;
+	uint64_t address;
+};
+
+enum { VG_MAX_tensor_map_address_request = 152 }; /* bytes on the wire */
+size_t vg_size_tensor_map_address_request(const struct vg_tensor_map_address_request *v);
+void vg_put_tensor_map_address_request(struct vg_encoder *e, const struct vg_tensor_map_address_request *v);
+void vg_get_tensor_map_address_request(struct vg_decoder *d, struct vg_tensor_map_address_request *v);
+
+struct vg_tensor_map_address_reply {
+	size_t map_length;
+	uint8_t map[128];
+};
+
+enum { VG_MAX_tensor_map_address_reply = 136 }; /* bytes on the wire */
+size_t vg_size_tensor_map_address_reply(const struct vg_tensor_map_address_reply *v);
+void vg_put_tensor_map_address_reply(struct vg_encoder *e, const struct vg_tensor_map_address_reply *v);
+void vg_get_tensor_map_address_reply(struct vg_decoder *d, struct vg_tensor_map_address_reply *v);
 
 struct vg_host_gate_request {
 	uint64_t context;

@@ -140,6 +140,10 @@ const char *vg_sent_name(uint32_t op)
 		return "stream_attribute";
 	case VG_OP_stream_memory:
 		return "stream_memory";
+	case VG_OP_tensor_map:
+		return "tensor_map";
+	case VG_OP_tensor_map_address:
+		return "tensor_map_address";
 	case VG_OP_host_gate:
 		return "host_gate";
 	case VG_OP_host_gate_next:
@@ -1431,6 +1435,44 @@ CUresult vg_send_stream_memory(const struct vg_stream_memory_request *in)
 	if (e.failed || e.at != (uint8_t *)asked + size)
 		return CUDA_ERROR_INVALID_VALUE;
 	return shim_post(shim_channel_by(in->context), VG_OP_stream_memory, asked, size);
+}
+
+CUresult vg_send_tensor_map(const struct vg_tensor_map_request *in, struct vg_tensor_map_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_tensor_map, SHIM_CACHED, vg_size_tensor_map_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_tensor_map_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_tensor_map_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_tensor_map_address(const struct vg_tensor_map_address_request *in, struct vg_tensor_map_address_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_tensor_map_address, SHIM_CACHED, vg_size_tensor_map_address_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_tensor_map_address_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_tensor_map_address_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
 }
 
 CUresult vg_send_host_gate(const struct vg_host_gate_request *in)

@@ -72,6 +72,8 @@ CUresult vg_send_launch_clusters(const struct vg_launch_clusters_request *in);
 CUresult vg_send_occupancy_clusters(const struct vg_occupancy_clusters_request *in, struct vg_occupancy_clusters_reply *out);
 CUresult vg_send_stream_attribute(const struct vg_stream_attribute_request *in);
 CUresult vg_send_stream_memory(const struct vg_stream_memory_request *in);
+CUresult vg_send_tensor_map(const struct vg_tensor_map_request *in, struct vg_tensor_map_reply *out);
+CUresult vg_send_tensor_map_address(const struct vg_tensor_map_address_request *in, struct vg_tensor_map_address_reply *out);
 CUresult vg_send_host_gate(const struct vg_host_gate_request *in);
 CUresult vg_send_host_gate_next(struct vg_host_gate_next_reply *out);
 CUresult vg_send_host_gate_open(const struct vg_host_gate_open_request *in);

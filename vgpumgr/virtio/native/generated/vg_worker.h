@@ -73,6 +73,8 @@ CUresult wk_do_launch_clusters(struct wk_call *c, const struct vg_launch_cluster
 CUresult wk_do_occupancy_clusters(struct wk_call *c, const struct vg_occupancy_clusters_request *in, struct vg_occupancy_clusters_reply *out);
 CUresult wk_do_stream_attribute(struct wk_call *c, const struct vg_stream_attribute_request *in);
 CUresult wk_do_stream_memory(struct wk_call *c, const struct vg_stream_memory_request *in);
+CUresult wk_do_tensor_map(struct wk_call *c, const struct vg_tensor_map_request *in, struct vg_tensor_map_reply *out);
+CUresult wk_do_tensor_map_address(struct wk_call *c, const struct vg_tensor_map_address_request *in, struct vg_tensor_map_address_reply *out);
 CUresult wk_do_host_gate(struct wk_call *c, const struct vg_host_gate_request *in);
 CUresult wk_do_host_gate_next(struct wk_call *c, struct vg_host_gate_next_reply *out);
 CUresult wk_do_host_gate_open(struct wk_call *c, const struct vg_host_gate_open_request *in);

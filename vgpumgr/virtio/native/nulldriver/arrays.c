@@ -216,3 +216,60 @@ NULL_API CUresult cuSurfObjectDestroy(CUsurfObject object)
 	null_end(NULL_SURFACE, (void *)object);
 	return CUDA_SUCCESS;
 }
+
+/* ---- descriptors of tensors: a driver reads arrays as long as the rank says */
+
+static CUresult encode(CUtensorMap *map, cuuint32_t rank, const void *address, const cuuint64_t *sizes, const cuuint64_t *strides,
+		       const cuuint32_t *steps)
+{
+	if (!rank || rank > 5)
+		null_abort("a tensor's rank");
+	memset(map, 0, sizeof(*map));
+	map->opaque[0] = (cuuint64_t)address;
+	for (cuuint32_t i = 0; i < rank; i++)
+		map->opaque[1] += sizes[i] + steps[i] + (i + 1 < rank ? strides[i] : 0);
+	return CUDA_SUCCESS;
+}
+
+NULL_API CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
+					 const cuuint64_t *sizes, const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *steps,
+					 CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+					 CUtensorMapFloatOOBfill fill)
+{
+	ENTER;
+	(void)type, (void)box, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
+	return encode(map, rank, address, sizes, strides, steps);
+}
+
+NULL_API CUresult cuTensorMapEncodeIm2col(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
+					  const cuuint64_t *sizes, const cuuint64_t *strides, const int *lower, const int *upper,
+					  cuuint32_t channels, cuuint32_t pixels, const cuuint32_t *steps,
+					  CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+					  CUtensorMapFloatOOBfill fill)
+{
+	ENTER;
+	(void)type, (void)channels, (void)pixels, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
+	for (cuuint32_t i = 0; i + 2 < rank; i++)
+		if (lower[i] == upper[i] && lower[i] == INT32_MIN)
+			return CUDA_ERROR_INVALID_VALUE;
+	return encode(map, rank, address, sizes, strides, steps);
+}
+
+NULL_API CUresult cuTensorMapEncodeIm2colWide(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
+					      const cuuint64_t *sizes, const cuuint64_t *strides, int lower, int upper,
+					      cuuint32_t channels, cuuint32_t pixels, const cuuint32_t *steps,
+					      CUtensorMapInterleave interleave, CUtensorMapIm2ColWideMode mode, CUtensorMapSwizzle swizzle,
+					      CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill)
+{
+	ENTER;
+	(void)type, (void)lower, (void)upper, (void)channels, (void)pixels, (void)interleave, (void)mode, (void)swizzle, (void)promotion,
+		(void)fill;
+	return encode(map, rank, address, sizes, strides, steps);
+}
+
+NULL_API CUresult cuTensorMapReplaceAddress(CUtensorMap *map, void *address)
+{
+	ENTER;
+	map->opaque[0] = (cuuint64_t)address;
+	return CUDA_SUCCESS;
+}

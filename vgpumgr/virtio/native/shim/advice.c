@@ -84,3 +84,56 @@ SHIM_API CUresult cuStreamAttachMemAsync_ptsz(CUstream hStream, CUdeviceptr dptr
 {
 	return cuStreamAttachMemAsync(hStream ? hStream : CU_STREAM_PER_THREAD, dptr, length, flags);
 }
+
+#define PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
+
+static CUresult advise_each(const CUdeviceptr *at, const size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
+{
+	CUresult r = at && sizes && count && !flags && stream && stream != CU_STREAM_LEGACY ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+
+	for (size_t i = 0; i < count && r == CUDA_SUCCESS; i++)
+		r = prefetch(at[i], sizes[i], stream);
+	return r;
+}
+
+SHIM_API CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs,
+					  size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream)
+{
+	CUresult r = shim_ready();
+
+	if (r == CUDA_SUCCESS)
+		r = prefetchLocs ? cuda_check_parts(prefetchLocIdxs, numPrefetchLocs, count) : CUDA_ERROR_INVALID_VALUE;
+	return r == CUDA_SUCCESS ? advise_each(dptrs, sizes, count, flags, hStream) : r;
+}
+
+SHIM_API CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs,
+					       size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream)
+{
+	return cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, PER_THREAD(hStream));
+}
+
+/* What is discarded may be read as it was. */
+SHIM_API CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream hStream)
+{
+	CUresult r = shim_ready();
+
+	return r == CUDA_SUCCESS ? advise_each(dptrs, sizes, count, flags, hStream) : r;
+}
+
+SHIM_API CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream hStream)
+{
+	return cuMemDiscardBatchAsync(dptrs, sizes, count, flags, PER_THREAD(hStream));
+}
+
+SHIM_API CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs,
+						    size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream)
+{
+	return cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream);
+}
+
+SHIM_API CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs,
+							 size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags,
+							 CUstream hStream)
+{
+	return cuMemPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream);
+}

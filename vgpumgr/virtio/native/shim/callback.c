@@ -181,3 +181,15 @@ SHIM_API CUresult cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback ca
 {
 	return cuStreamAddCallback(hStream ? hStream : CU_STREAM_PER_THREAD, callback, userData, flags);
 }
+
+SHIM_API CUresult cuLaunchHostFunc_v2(CUstream hStream, CUhostFn fn, void *userData, unsigned int syncMode)
+{
+	CUresult r = cuda_check_host_task(syncMode);
+
+	return r == CUDA_SUCCESS ? cuLaunchHostFunc(hStream, fn, userData) : r;
+}
+
+SHIM_API CUresult cuLaunchHostFunc_v2_ptsz(CUstream hStream, CUhostFn fn, void *userData, unsigned int syncMode)
+{
+	return cuLaunchHostFunc_v2(hStream ? hStream : CU_STREAM_PER_THREAD, fn, userData, syncMode);
+}

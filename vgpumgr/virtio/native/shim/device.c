@@ -106,6 +106,9 @@ static bool hidden(CUdevice_attribute attribute)
 	case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES:
 	case CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES:
+	case CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED:
+	case CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK:
+	case CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH:
 	case CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS:
 		return true;
 	default:
@@ -309,4 +312,29 @@ SHIM_API CUresult cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType typ
 	if (r == CUDA_SUCCESS)
 		*pi = 0;
 	return r;
+}
+
+/* Neither the guest's processor nor another device is behind a link that the device has. */
+SHIM_API CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities, const CUatomicOperation *operations, unsigned int count,
+						    CUdevice dev)
+{
+	const struct shim_device *d;
+	CUresult r = shim_ready();
+
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_atomic_operations(capabilities, operations, count);
+	if (r == CUDA_SUCCESS)
+		r = shim_device(dev, &d);
+	if (r == CUDA_SUCCESS)
+		memset(capabilities, 0, count * sizeof(*capabilities));
+	return r;
+}
+
+SHIM_API CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities, const CUatomicOperation *operations, unsigned int count,
+						   CUdevice srcDevice, CUdevice dstDevice)
+{
+	int none;
+	CUresult r = cuDeviceGetP2PAttribute(&none, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, srcDevice, dstDevice);
+
+	return r == CUDA_SUCCESS ? cuDeviceGetHostAtomicCapabilities(capabilities, operations, count, srcDevice) : r;
 }

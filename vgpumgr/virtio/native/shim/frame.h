@@ -8,7 +8,7 @@
 /* Ahead: one of several calls on their way, of which none but the first waits for room. */
 enum shim_send_kind { SHIM_QUIET, SHIM_CACHED, SHIM_SYNC, SHIM_FIRST, SHIM_AHEAD };
 
-enum { SHIM_KEY_MAX = 256 };
+enum { SHIM_KEY_MAX = 320 }; /* the longest is that of a descriptor of a tensor */
 
 /* Host memory that travels packed: `rows` rows of `width` bytes, `pitch` apart. Gaps are neither read nor written. */
 struct shim_bulk {
