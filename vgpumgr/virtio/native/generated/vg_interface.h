@@ -137,6 +137,10 @@ static const uint64_t vg_interface_words[] = {
 	0x0824a21234e969f0, /* capture_host */
 	0x08251b08d36ec6ac, /* capture_copy */
 	0x08268b13798a48a2, /* capture_list */
+	0x0827734d45193b1f, /* capture_graph */
+	0x0828b767a2542016, /* capture_depend */
+	0x08291839d373ded5, /* capture_into */
+	0x082a271757b36019, /* capture_finish */
 	0x0900840adbd52379, /* texture_create */
 	0x09011fe2025fcef4, /* texture_destroy */
 	0x0902c3a4dc790c5b, /* surface_create */
@@ -144,7 +148,7 @@ static const uint64_t vg_interface_words[] = {
 };
 
 static const struct vg_interface vg_interface = {
-	vg_interface_words, 134, { 0x1f, 0x0e, 0x41, 0x93, 0xf1, 0x17, 0x0e, 0x98, 0x11, 0xec, 0xa6, 0xb7, 0xd6, 0xeb, 0x2f, 0x7b },
+	vg_interface_words, 138, { 0x87, 0x8b, 0x08, 0x41, 0xcb, 0x8a, 0x6f, 0x46, 0xad, 0x0e, 0x17, 0x64, 0x76, 0xa3, 0x5e, 0xb8 },
 };
 
 #endif
