@@ -28,6 +28,7 @@ GRAPH_PROGRAMS = {
     "cuStreamEndCapture": [
         "cuStreamGetCaptureInfo", "cuStreamGetCaptureInfo_v3", "cuGraphNodeGetDependencies",
         "cuStreamBeginCapture_v2", "cuGraphLaunch", "cuMemcpy2DAsync_v2", "cuLaunchHostFunc",
+        "cuStreamBeginCaptureToGraph", "cuStreamUpdateCaptureDependencies", "cuStreamUpdateCaptureDependencies_v2",
     ],
 }  # fmt: skip
 
@@ -216,7 +217,8 @@ def _read_node(p: Program, node: c_void_p, kind: int) -> None:
     if not p("cuGraphKernelNodeGetParams_v2", node, byref(kernel)):
         count = len(p.kernel()[1][0])
         values = (c_void_p * count).from_address(kernel.values or 0)
-        p.answers += [*kernel.shape, *[c_uint.from_address(v or 0).value for v in values]]
+        # the first one is an address, which each driver chooses
+        p.answers += [*kernel.shape, *[c_uint.from_address(v or 0).value for v in values[1:]]]
     if not p("cuGraphMemsetNodeGetParams", node, byref(fill)):
         p.answers += [fill.value, fill.element, fill.width, fill.height]
     copy = (c_uint64 * 25)()
@@ -293,6 +295,25 @@ def _ask_dependencies(p: Program, stream: c_void_p) -> None:
     p.answers.append(sorted(found))
 
 
+def _steer(p: Program, stream: c_void_p) -> None:
+    """A node of the program's own, and what the stream's next one waits for."""
+    status, graph, nodes, count = c_uint(), c_void_p(), c_void_p(), c_size_t()
+    words = (byref(graph), byref(nodes), None, byref(count))
+    if p("cuStreamGetCaptureInfo_v3", stream, byref(status), None, *words) or status.value != 1:
+        p("cuStreamUpdateCaptureDependencies", stream, None, c_size_t(0), 1)
+        return
+    fill = Fill(p.word(), 0, p.chance.randrange(200), 1, 2, 1)
+    last = (c_void_p * max(1, count.value)).from_buffer_copy(
+        bytes((c_void_p * count.value).from_address(nodes.value or 0)) if count.value else bytes(8)
+    )
+    node = p.make("cuGraphAddMemsetNode", graph, last, count, byref(fill), None)
+    p("cuGraphMemsetNodeGetParams", node, byref(fill))
+    p("cuGraphGetNodes", graph, None, byref(count))
+    p.answers.append([fill.value, count.value])
+    flags = p.chance.choice((0, 1, 1, 3))
+    p("cuStreamUpdateCaptureDependencies_v2", stream, byref(node), None, c_size_t(1), flags)
+
+
 def _capture_something(p: Program) -> None:
     stream, event = p.chance.choice(p.streams), p.chance.choice(p.events)
     kind = p.chance.randrange(26)
@@ -325,6 +346,8 @@ def _capture_something(p: Program) -> None:
         p("cuStreamIsCapturing", stream, byref(status))
         p.answers.append(status.value)
         _ask_dependencies(p, stream)
+    elif kind == 22:
+        _steer(p, stream)
     elif p.chance.random() < 0.3:
         wrong: list[tuple[Any, ...]] = [
             ("cuStreamSynchronize", stream), ("cuEventSynchronize", event), ("cuStreamBeginCapture_v2", stream, 2),
@@ -337,7 +360,22 @@ def capture_graph(cu: ctypes.CDLL, seed: int) -> list[Any]:
     """Work for two streams while one of them is captured; whatever comes of it is run."""
     p = Program(cu, seed)
     graphs = []
-    p("cuStreamBeginCapture_v2", p.streams[0], p.chance.choice((0, 1, 2)))
+    mode, given = p.chance.choice((0, 1, 2)), c_void_p()
+    if p.chance.random() < 0.3:
+        given = p.make("cuGraphCreate", 0)
+        fill = Fill(p.word(), 0, 7, 4, 2, 1)
+        first = p.make("cuGraphAddMemsetNode", given, None, c_size_t(0), byref(fill), None)
+        p(
+            "cuStreamBeginCaptureToGraph",
+            p.streams[0],
+            given,
+            byref(first),
+            None,
+            c_size_t(1),
+            mode,
+        )
+    else:
+        p("cuStreamBeginCapture_v2", p.streams[0], mode)
     for _ in range(p.chance.randint(1, 14)):
         _capture_something(p)
     for stream in (*p.streams, p.streams[0]):
@@ -351,4 +389,7 @@ def capture_graph(cu: ctypes.CDLL, seed: int) -> list[Any]:
         p("cuCtxSynchronize")
         p("cuGraphDestroy", graph)
         p("cuGraphExecDestroy", executable)
+    if given and given.value not in [g.value for g in graphs]:
+        p.count(given)
+        p("cuGraphDestroy", given)
     return p.end()

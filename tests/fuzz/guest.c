@@ -202,6 +202,7 @@ static uint64_t some_word(struct guest *g, const struct operation *o, const stru
 	static const char *const addresses[] = { "address", "source", "destination", "dstDevice", NULL };
 	static const char *const sizes[] = { "bytes", "N", "width", "Width", "height", "Height", "pitch", "dstPitch",
 					     "source_pitch", "destination_pitch", "rows", NULL };
+	static const uint32_t attributes[] = { 1, 2, 4, 5, 8, 9, 10, 14 }; /* of kernels in graphs */
 	bool arrays = strstr(o->name, "array") || strstr(o->name, "mipmap") || strstr(o->name, "texture");
 	uint64_t word;
 
@@ -227,6 +228,10 @@ static uint64_t some_word(struct guest *g, const struct operation *o, const stru
 		return guest_once_in(g, 3) ? g->gates : ++g->gates;
 	if (strstr(f->name, "log_bytes"))
 		return guest_once_in(g, 4) ? guest_roll(g) % 9000 : 0;
+	if (!strcmp(f->name, "attribute"))
+		return guest_once_in(g, 4) ? small(g, 20) : attributes[guest_roll(g) % (sizeof(attributes) / sizeof(attributes[0]))];
+	if (!strcmp(f->name, "set") || !strcmp(f->name, "only"))
+		return small(g, 1);
 	if (!strcmp(f->name, "cooperative") || !strcmp(f->name, "remove") || !strcmp(f->name, "waits") ||
 	    !strcmp(f->name, "to_host"))
 		return small(g, 1);
@@ -238,7 +243,7 @@ static uint64_t some_word(struct guest *g, const struct operation *o, const stru
 		return g->how ? g->how - 1 : small(g, 2);
 	if (!strcmp(f->name, "what"))
 		return small(g, 4);
-	if (!strcmp(f->name, "node"))
+	if (!strcmp(f->name, "node") || !strcmp(f->name, "from_node"))
 		return g->how ? 0 : small(g, guest_once_in(g, 2) ? 2 : 9);
 	if (!strcmp(f->name, "first"))
 		return small(g, 1);
@@ -314,6 +319,11 @@ static void put_bytes(struct guest *g, const struct field *f)
 	}
 	for (int i = 0; i < 64; i++)
 		words[i] = guest_roll(g) % 20;
+	if (!strcmp(f->name, "value")) {
+		memset(words, 0, sizeof(words));
+		words[0] = guest_roll(g) % 2;
+		length = 64;
+	}
 	if (!strcmp(f->name, "options"))
 		length = guest_once_in(g, 3) ? 16 * (guest_roll(g) % 3) : 0;
 	if (!strcmp(f->name, "parts"))
@@ -341,11 +351,11 @@ static void put_field(struct guest *g, const struct operation *o, const struct f
 		put_bytes(g, f);
 		return;
 	case FIELD_HANDLE:
-		word = strstr(o->name, "_destroy") ? known_handle(g, f->handle) : some_handle(g, f->handle);
+		word = strstr(o->name, "_destroy") || !strcmp(f->name, "child") ? known_handle(g, f->handle) : some_handle(g, f->handle);
 		break;
 	case FIELD_MINT:
 		word = new_handle(g, f->handle);
-		if (o->id == VG_OP_graph_create || o->id == VG_OP_graph_instantiate || o->id == VG_OP_array_create ||
+		if (o->id == VG_OP_graph_create || o->id == VG_OP_capture_graph || o->id == VG_OP_graph_instantiate || o->id == VG_OP_array_create ||
 		    o->id == VG_OP_mipmap_create)
 			g->usual[f->handle] = word;
 		if (o->id == VG_OP_cuStreamCreateWithPriority)

@@ -227,6 +227,23 @@ static int use_graph(struct guest *g)
 	return error;
 }
 
+/* Each kind of node is read, and a kernel's attributes. */
+static int read_graph(struct guest *g)
+{
+	static const struct { uint32_t op; int times; } turns[] = {
+		{ VG_OP_graph_create, 1 }, { VG_OP_graph_kernel, 2 }, { VG_OP_graph_memset, 1 }, { VG_OP_graph_event, 2 },
+		{ VG_OP_graph_copy, 1 }, { VG_OP_graph_child, 2 }, { VG_OP_graph_node_read, 12 },
+		{ VG_OP_graph_kernel_attribute, 8 }, { VG_OP_graph_kernel_attributes, 4 }, { VG_OP_graph_child_graph, 8 },
+		{ VG_OP_graph_node_read, 4 }, { VG_OP_graph_node_destroy, 4 },
+	};
+	int error = 0;
+
+	for (size_t i = 0; i < sizeof(turns) / sizeof(turns[0]) && !error; i++)
+		for (int n = 0; n < turns[i].times && !error; n++)
+			error = step(g, find(turns[i].op));
+	return error;
+}
+
 /* A copy with the guest's memory is the first node of a graph, and is changed. */
 static int change_copy(struct guest *g)
 {
@@ -285,6 +302,35 @@ static int capture(struct guest *g)
 		error = step(g, find(VG_OP_capture_list));
 	if (!error)
 		error = step(g, find(VG_OP_capture_end));
+	g->usual[WK_STREAM] = g->usual[WK_CONTEXT] = 0;
+	return error;
+}
+
+/* A capture whose graph is used meanwhile: its own, or one that is there. */
+static int steer(struct guest *g)
+{
+	static const uint32_t ids[] = {
+		VG_OP_graph_kernel, VG_OP_graph_memset,	  VG_OP_graph_node_read, VG_OP_graph_list,  VG_OP_capture_depend,
+		VG_OP_capture_depend, VG_OP_capture_list, VG_OP_cuMemsetD8Async, VG_OP_graph_edges, VG_OP_graph_kernel_attribute,
+		VG_OP_capture_host, VG_OP_graph_clone,	  VG_OP_capture_depend,	 VG_OP_cuStreamQuery, VG_OP_graph_destroy,
+		VG_OP_cuStreamDestroy_v2,
+	};
+	bool into = guest_once_in(g, 2);
+	int error;
+
+	g->usual[WK_STREAM] = g->newest.stream;
+	g->usual[WK_CONTEXT] = g->newest.context;
+	error = step(g, find(into ? VG_OP_graph_create : VG_OP_capture_begin));
+	for (int i = 0; into && i < 3 && !error; i++)
+		error = step(g, find(i < 2 ? VG_OP_graph_memset : VG_OP_capture_into));
+	for (int i = 0; !into && i < 2 && !error; i++)
+		error = step(g, find(guest_once_in(g, 2) ? VG_OP_capture_list : VG_OP_capture_graph));
+	for (uint64_t i = guest_roll(g) % 14; i && !error; i--)
+		error = step(g, find(ids[guest_roll(g) % (sizeof(ids) / sizeof(ids[0]) - 4 * !guest_once_in(g, 4))]));
+	if (!error)
+		error = step(g, find(guest_once_in(g, 9) ? VG_OP_capture_end : VG_OP_capture_finish));
+	if (!error)
+		error = step(g, find(VG_OP_graph_list));
 	g->usual[WK_STREAM] = g->usual[WK_CONTEXT] = 0;
 	return error;
 }
@@ -367,6 +413,10 @@ static void *live(void *argument)
 			error = use_graph(g);
 		if (!error && guest_once_in(g, 60))
 			error = capture(g);
+		if (!error && guest_once_in(g, 40))
+			error = steer(g);
+		if (!error && guest_once_in(g, 60))
+			error = read_graph(g);
 		if (!error && guest_once_in(g, 60))
 			error = use_linker(g);
 		if (!error && guest_once_in(g, 12))

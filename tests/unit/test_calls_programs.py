@@ -27,6 +27,7 @@ GRAPHS = {
         "graphs",
         "graph_objects",
         "graph_reads",
+        "captures",
         "batches",
         "stream_memory",
         "attributes",
@@ -143,8 +144,8 @@ def driver_programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pat
     return out, kernels
 
 
-REFUSED = {"dependencies", "wait_until_killed"}
-"""Not over the channel: a graph under capture. And what does not end."""
+REFUSED = {"wait_until_killed"}
+"""What does not end."""
 
 
 @pytest.mark.parametrize("case", sorted({*GRAPHS} - REFUSED))

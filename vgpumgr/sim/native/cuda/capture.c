@@ -55,7 +55,35 @@ CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode)
 		r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	if (r == CUDA_SUCCESS && s->capture)
 		r = CUDA_ERROR_ILLEGAL_STATE;
-	return r == CUDA_SUCCESS ? capture_begin(s, mode) : r;
+	return r == CUDA_SUCCESS ? capture_begin(s, mode, NULL) : r;
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *data,
+				     size_t n, CUstreamCaptureMode mode)
+{
+	struct graph *g = NULL;
+	struct stream *s;
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	r = cuda_check_capture_mode(mode);
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_edges(data, n);
+	if (r != CUDA_SUCCESS)
+		return r;
+	DRV_LOCKED();
+	r = stream_get(ctx, handle, &s);
+	if (r == CUDA_SUCCESS)
+		r = graph_get(graph, &g);
+	if (r == CUDA_SUCCESS && s == s->ctx->legacy)
+		r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	if (r == CUDA_SUCCESS && (s->capture || g->capture))
+		r = CUDA_ERROR_ILLEGAL_STATE;
+	if (r == CUDA_SUCCESS)
+		r = graph_check_nodes(g, nodes, n);
+	if (r == CUDA_SUCCESS)
+		r = capture_begin(s, mode, g);
+	return r == CUDA_SUCCESS ? capture_depend(s, (struct graph_node *const *)nodes, n, true) : r;
 }
 
 CUresult cuStreamBeginCapture(CUstream handle)

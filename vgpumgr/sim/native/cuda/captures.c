@@ -75,8 +75,11 @@ void capture_leave(struct stream *s)
 	struct graph *g = c ? c->graph : NULL;
 
 	if (c && c->origin == s) {
+		bool given = c->given;
+
 		end(c);
-		graph_free(g);
+		if (!given)
+			graph_free(g);
 	} else if (c) {
 		if (!keep_tips(c, s))
 			c->invalid = true;
@@ -260,17 +263,18 @@ CUresult capture_wait(struct stream *s, const struct capture_point *event)
 
 /* ---- its beginning and its end */
 
-CUresult capture_begin(struct stream *s, CUstreamCaptureMode mode)
+CUresult capture_begin(struct stream *s, CUstreamCaptureMode mode, struct graph *given)
 {
 	struct capture *c = calloc(1, sizeof(*c));
 
 	if (c)
-		c->graph = graph_new(false);
+		c->graph = given ? given : graph_new(false);
 	if (!c || !c->graph) {
 		free(c);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	c->refs = 1;
+	c->given = given;
 	c->id = next_id();
 	c->mode = mode;
 	c->thread = pthread_self();
@@ -311,6 +315,7 @@ CUresult capture_end(struct stream *s, CUgraph *out)
 {
 	struct capture *c = s->capture;
 	struct graph *g = c->graph;
+	bool given = c->given;
 	CUresult r = CUDA_SUCCESS;
 
 	if (c->origin != s)
@@ -324,7 +329,7 @@ CUresult capture_end(struct stream *s, CUgraph *out)
 	end(c);
 	if (r == CUDA_SUCCESS)
 		*out = (CUgraph)g;
-	else
+	else if (!given)
 		graph_free(g);
 	return r;
 }

@@ -13,6 +13,7 @@ struct capture {
 	pthread_t thread;
 	struct stream *origin;   /* held while it goes on */
 	struct graph *graph;     /* NULL: it is over */
+	bool given;              /* the graph is the program's, and stays whatever comes of the capture */
 	bool invalid;
 	struct graph_node **left; /* what streams that are no more had captured last */
 	size_t n_left;
@@ -36,7 +37,8 @@ CUresult capture_put(CUstream handle, struct graph_node *made);
 bool capture_any(void);
 /* As capture_put(), for a stream that captures. */
 CUresult capture_add(struct stream *s, struct graph_node *made);
-CUresult capture_begin(struct stream *s, CUstreamCaptureMode mode);
+/* `given`: the graph to capture into, or NULL. */
+CUresult capture_begin(struct stream *s, CUstreamCaptureMode mode, struct graph *given);
 CUresult capture_end(struct stream *s, CUgraph *out);
 /* What comes next waits for these nodes, too or only. */
 CUresult capture_depend(struct stream *s, struct graph_node *const *nodes, size_t n, bool only);

@@ -97,6 +97,8 @@ static CUresult exec_create(CUgraph handle, cuuint64_t flags, struct graph_exec 
 
 	DRV_LOCKED();
 	r = graph_get(handle, &g);
+	if (r == CUDA_SUCCESS && g->capture)
+		r = CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return r;
 	e = calloc(1, sizeof(*e));

@@ -69,7 +69,7 @@
 	X(cuGraphKernelNodeGetParams) X(cuGraphMemcpyNodeGetParams) X(cuGraphMemsetNodeGetParams)                \
 	X(cuGraphKernelNodeGetAttribute) X(cuGraphKernelNodeSetAttribute) X(cuGraphKernelNodeCopyAttributes)     \
 	X(cuGraphExecChildGraphNodeSetParams) X(cuGraphDebugDotPrint) X(cuGraphAddNode_v2)                       \
-	X(cuGraphNodeSetParams) X(cuGraphExecNodeSetParams)                                                      \
+	X(cuGraphNodeSetParams) X(cuGraphExecNodeSetParams) X(cuStreamBeginCaptureToGraph)                                                      \
 	X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventRecordWithFlags) X(cuEventQuery)            \
 	X(cuEventSynchronize) X(cuEventElapsedTime)                                                              \
 	X(cuArray3DCreate) X(cuArray3DGetDescriptor) X(cuArrayDestroy) X(cuMipmappedArrayCreate)                 \

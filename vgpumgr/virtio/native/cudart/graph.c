@@ -331,6 +331,11 @@ GRAPH_API(cudaGraphReleaseUserObject, (cudaGraph_t graph, cudaUserObject_t objec
 STREAM_API(cudaStreamBeginCapture, (cudaStream_t stream, enum cudaStreamCaptureMode mode),
 	   RT_CALL(cuStreamBeginCapture, stream, (CUstreamCaptureMode)mode))
 STREAM_API(cudaStreamEndCapture, (cudaStream_t stream, cudaGraph_t *graph), RT_CALL(cuStreamEndCapture, stream, graph))
+STREAM_API(cudaStreamBeginCaptureToGraph,
+	   (cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t *nodes, const cudaGraphEdgeData *data, size_t count,
+	    enum cudaStreamCaptureMode mode),
+	   RT_CALL(cuStreamBeginCaptureToGraph, stream, graph, nodes, (const CUgraphEdgeData *)data, count,
+		   (CUstreamCaptureMode)mode))
 #if CUDART_VERSION >= 13000
 STREAM_API(cudaStreamUpdateCaptureDependencies,
 	   (cudaStream_t stream, cudaGraphNode_t *nodes, const cudaGraphEdgeData *data, size_t count, unsigned int flags),
@@ -339,4 +344,7 @@ STREAM_API(cudaStreamUpdateCaptureDependencies,
 STREAM_API(cudaStreamUpdateCaptureDependencies,
 	   (cudaStream_t stream, cudaGraphNode_t *nodes, size_t count, unsigned int flags),
 	   RT_CALL(cuStreamUpdateCaptureDependencies, stream, nodes, count, flags))
+STREAM_API(cudaStreamUpdateCaptureDependencies_v2,
+	   (cudaStream_t stream, cudaGraphNode_t *nodes, const cudaGraphEdgeData *data, size_t count, unsigned int flags),
+	   RT_CALL(cuStreamUpdateCaptureDependencies_v2, stream, nodes, (const CUgraphEdgeData *)data, count, flags))
 #endif

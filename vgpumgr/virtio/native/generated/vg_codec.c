@@ -3002,6 +3002,88 @@ void vg_get_capture_list_reply(struct vg_decoder *d, struct vg_capture_list_repl
 	v->numbers_length = vg_get_array(d, v->numbers, 7680);
 }
 
+size_t vg_size_capture_graph_request(const struct vg_capture_graph_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_capture_graph_request(struct vg_encoder *e, const struct vg_capture_graph_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->created);
+	vg_put_u64(e, v->stream);
+}
+
+void vg_get_capture_graph_request(struct vg_decoder *d, struct vg_capture_graph_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->created = vg_get_mint(d, VG_TAG_GRAPH);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+}
+
+size_t vg_size_capture_depend_request(const struct vg_capture_depend_request *v)
+{
+	return 32 + vg_blob_size(v->dependencies.length);
+}
+
+void vg_put_capture_depend_request(struct vg_encoder *e, const struct vg_capture_depend_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->stream);
+	vg_put_u64(e, v->graph);
+	vg_put_bytes(e, v->dependencies.data, v->dependencies.length, 1024);
+	vg_put_u64(e, v->only);
+}
+
+void vg_get_capture_depend_request(struct vg_decoder *d, struct vg_capture_depend_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->dependencies = vg_get_bytes(d, 1024);
+	v->only = vg_get_u32(d);
+}
+
+size_t vg_size_capture_into_request(const struct vg_capture_into_request *v)
+{
+	return 24 + vg_blob_size(v->dependencies.length);
+}
+
+void vg_put_capture_into_request(struct vg_encoder *e, const struct vg_capture_into_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->stream);
+	vg_put_u64(e, v->graph);
+	vg_put_bytes(e, v->dependencies.data, v->dependencies.length, 1024);
+}
+
+void vg_get_capture_into_request(struct vg_decoder *d, struct vg_capture_into_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->dependencies = vg_get_bytes(d, 1024);
+}
+
+size_t vg_size_capture_finish_request(const struct vg_capture_finish_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_capture_finish_request(struct vg_encoder *e, const struct vg_capture_finish_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->stream);
+}
+
+void vg_get_capture_finish_request(struct vg_decoder *d, struct vg_capture_finish_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->stream = vg_get_handle(d, VG_TAG_STREAM);
+}
+
 size_t vg_size_capture_copy_request(const struct vg_capture_copy_request *v __attribute__((unused)))
 {
 	return 80;

@@ -2422,6 +2422,80 @@ static int handle_capture_list(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, data, size);
 }
 
+static int handle_capture_graph(struct wk_call *c, bool check_only)
+{
+	struct vg_capture_graph_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_capture_graph_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_GRAPH, in.created))
+		return -EPROTO;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_capture_graph(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_capture_depend(struct wk_call *c, bool check_only)
+{
+	struct vg_capture_depend_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_capture_depend_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_capture_depend(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_capture_into(struct wk_call *c, bool check_only)
+{
+	struct vg_capture_into_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_capture_into_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_capture_into(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_capture_finish(struct wk_call *c, bool check_only)
+{
+	struct vg_capture_finish_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_capture_finish_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_capture_finish(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
 static int handle_capture_copy(struct wk_call *c, bool check_only)
 {
 	struct vg_capture_copy_request in;
@@ -3923,6 +3997,22 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_capture_list: {
 		static const struct wk_operation it = { "capture_list", handle_capture_list, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_capture_graph: {
+		static const struct wk_operation it = { "capture_graph", handle_capture_graph, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_capture_depend: {
+		static const struct wk_operation it = { "capture_depend", handle_capture_depend, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_capture_into: {
+		static const struct wk_operation it = { "capture_into", handle_capture_into, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_capture_finish: {
+		static const struct wk_operation it = { "capture_finish", handle_capture_finish, WK_IN_CONTEXT | WK_RUN_AFTER_ERROR };
 		return &it;
 	}
 	case VG_OP_texture_create: {

@@ -137,6 +137,10 @@ static const uint64_t vg_interface_words[] = {
 	0x0824a21234e969f0, /* capture_host */
 	0x08251b08d36ec6ac, /* capture_copy */
 	0x08268b13798a48a2, /* capture_list */
+	0x0827734d45193b1f, /* capture_graph */
+	0x0828b767a2542016, /* capture_depend */
+	0x08291839d373ded5, /* capture_into */
+	0x082a271757b36019, /* capture_finish */
 	0x0900840adbd52379, /* texture_create */
 	0x09011fe2025fcef4, /* texture_destroy */
 	0x0902c3a4dc790c5b, /* surface_create */
@@ -146,7 +150,7 @@ static const uint64_t vg_interface_words[] = {
 };
 
 static const struct vg_interface vg_interface = {
-	vg_interface_words, 136, { 0x16, 0x4c, 0x43, 0x93, 0xed, 0x6c, 0x65, 0x66, 0xa1, 0xdc, 0xc8, 0x39, 0x95, 0x4c, 0x8b, 0x92 },
+	vg_interface_words, 140, { 0xa3, 0xc4, 0xc9, 0x50, 0x85, 0xc5, 0xe7, 0x8b, 0x5c, 0x4a, 0xcb, 0x4e, 0xfc, 0x0c, 0x8b, 0x79 },
 };
 
 #endif

@@ -168,6 +168,10 @@ enum vg_op {
 	VG_OP_capture_host = 0x0824,
 	VG_OP_capture_copy = 0x0825,
 	VG_OP_capture_list = 0x0826,
+	VG_OP_capture_graph = 0x0827,
+	VG_OP_capture_depend = 0x0828,
+	VG_OP_capture_into = 0x0829,
+	VG_OP_capture_finish = 0x082a,
 	VG_OP_texture_create = 0x0900,
 	VG_OP_texture_destroy = 0x0901,
 	VG_OP_surface_create = 0x0902,
@@ -1912,6 +1916,53 @@ enum { VG_MAX_capture_list_reply = 7704 }; /* bytes on the wire */
 size_t vg_size_capture_list_reply(const struct vg_capture_list_reply *v);
 void vg_put_capture_list_reply(struct vg_encoder *e, const struct vg_capture_list_reply *v);
 void vg_get_capture_list_reply(struct vg_decoder *d, struct vg_capture_list_reply *v);
+
+struct vg_capture_graph_request {
+	uint64_t context;
+	uint64_t created;
+	uint64_t stream;
+};
+
+enum { VG_MAX_capture_graph_request = 24 }; /* bytes on the wire */
+size_t vg_size_capture_graph_request(const struct vg_capture_graph_request *v);
+void vg_put_capture_graph_request(struct vg_encoder *e, const struct vg_capture_graph_request *v);
+void vg_get_capture_graph_request(struct vg_decoder *d, struct vg_capture_graph_request *v);
+
+struct vg_capture_depend_request {
+	uint64_t context;
+	uint64_t stream;
+	uint64_t graph;
+	struct vg_bytes dependencies;
+	uint32_t only;
+};
+
+enum { VG_MAX_capture_depend_request = 1064 }; /* bytes on the wire */
+size_t vg_size_capture_depend_request(const struct vg_capture_depend_request *v);
+void vg_put_capture_depend_request(struct vg_encoder *e, const struct vg_capture_depend_request *v);
+void vg_get_capture_depend_request(struct vg_decoder *d, struct vg_capture_depend_request *v);
+
+struct vg_capture_into_request {
+	uint64_t context;
+	uint64_t stream;
+	uint64_t graph;
+	struct vg_bytes dependencies;
+};
+
+enum { VG_MAX_capture_into_request = 1056 }; /* bytes on the wire */
+size_t vg_size_capture_into_request(const struct vg_capture_into_request *v);
+void vg_put_capture_into_request(struct vg_encoder *e, const struct vg_capture_into_request *v);
+void vg_get_capture_into_request(struct vg_decoder *d, struct vg_capture_into_request *v);
+
+struct vg_capture_finish_request {
+	uint64_t context;
+	uint64_t graph;
+	uint64_t stream;
+};
+
+enum { VG_MAX_capture_finish_request = 24 }; /* bytes on the wire */
+size_t vg_size_capture_finish_request(const struct vg_capture_finish_request *v);
+void vg_put_capture_finish_request(struct vg_encoder *e, const struct vg_capture_finish_request *v);
+void vg_get_capture_finish_request(struct vg_decoder *d, struct vg_capture_finish_request *v);
 
 struct vg_capture_copy_request {
 	uint64_t context;

@@ -218,6 +218,14 @@ const char *vg_sent_name(uint32_t op)
 		return "capture_host";
 	case VG_OP_capture_list:
 		return "capture_list";
+	case VG_OP_capture_graph:
+		return "capture_graph";
+	case VG_OP_capture_depend:
+		return "capture_depend";
+	case VG_OP_capture_into:
+		return "capture_into";
+	case VG_OP_capture_finish:
+		return "capture_finish";
 	case VG_OP_capture_copy:
 		return "capture_copy";
 	case VG_OP_cuCtxSynchronize:
@@ -2089,6 +2097,60 @@ CUresult vg_send_capture_list(const struct vg_capture_list_request *in, struct v
 	else
 		memset(out, 0, sizeof(*out));
 	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_capture_graph(const struct vg_capture_graph_request *in)
+{
+	uint64_t asked[VG_MAX_capture_graph_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_capture_graph_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_capture_graph, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_capture_depend(const struct vg_capture_depend_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_capture_depend, SHIM_SYNC, vg_size_capture_depend_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_capture_depend_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_capture_into(const struct vg_capture_into_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_capture_into, SHIM_SYNC, vg_size_capture_into_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_capture_into_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_capture_finish(const struct vg_capture_finish_request *in)
+{
+	uint64_t asked[VG_MAX_capture_finish_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_capture_finish_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_capture_finish, asked, sizeof(asked), NULL, 0);
+	return r.result;
 }
 
 CUresult vg_send_capture_copy(const struct vg_capture_copy_request *in)

@@ -111,6 +111,10 @@ CUresult vg_send_capture_status(const struct vg_capture_status_request *in, stru
 CUresult vg_send_capture_check(const struct vg_capture_check_request *in);
 CUresult vg_send_capture_host(const struct vg_capture_host_request *in);
 CUresult vg_send_capture_list(const struct vg_capture_list_request *in, struct vg_capture_list_reply *out);
+CUresult vg_send_capture_graph(const struct vg_capture_graph_request *in);
+CUresult vg_send_capture_depend(const struct vg_capture_depend_request *in);
+CUresult vg_send_capture_into(const struct vg_capture_into_request *in);
+CUresult vg_send_capture_finish(const struct vg_capture_finish_request *in);
 CUresult vg_send_capture_copy(const struct vg_capture_copy_request *in);
 CUresult vg_send_cuCtxSynchronize(const struct vg_cuCtxSynchronize_request *in);
 CUresult vg_send_cuCtxSetLimit(const struct vg_cuCtxSetLimit_request *in);

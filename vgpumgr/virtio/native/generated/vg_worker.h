@@ -112,6 +112,10 @@ CUresult wk_do_capture_status(struct wk_call *c, const struct vg_capture_status_
 CUresult wk_do_capture_check(struct wk_call *c, const struct vg_capture_check_request *in);
 CUresult wk_do_capture_host(struct wk_call *c, const struct vg_capture_host_request *in);
 CUresult wk_do_capture_list(struct wk_call *c, const struct vg_capture_list_request *in, struct vg_capture_list_reply *out);
+CUresult wk_do_capture_graph(struct wk_call *c, const struct vg_capture_graph_request *in);
+CUresult wk_do_capture_depend(struct wk_call *c, const struct vg_capture_depend_request *in);
+CUresult wk_do_capture_into(struct wk_call *c, const struct vg_capture_into_request *in);
+CUresult wk_do_capture_finish(struct wk_call *c, const struct vg_capture_finish_request *in);
 CUresult wk_do_capture_copy(struct wk_call *c, const struct vg_capture_copy_request *in);
 CUresult wk_do_cuCtxSetLimit(struct wk_call *c, const struct vg_cuCtxSetLimit_request *in);
 CUresult wk_do_cuMemGetInfo_v2(struct wk_call *c, const struct vg_cuMemGetInfo_v2_request *in, struct vg_cuMemGetInfo_v2_reply *out);

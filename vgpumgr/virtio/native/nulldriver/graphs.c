@@ -123,7 +123,7 @@ NULL_API CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const C
 	ENTER;
 	null_check(NULL_CONTEXT, context);
 	read_copy(params);
-	return add_marked(node, graph, dependencies, count, IS_COPY, NULL);
+	return add_marked(node, graph, dependencies, count, IS_DEVICE_COPY, NULL);
 }
 
 NULL_API CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
@@ -148,7 +148,7 @@ NULL_API CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, cons
 {
 	ENTER;
 	null_check(NULL_EVENT, event);
-	return add_marked(node, graph, dependencies, count, IS_EVENT, event);
+	return add_marked(node, graph, dependencies, count, IS_WAIT, event);
 }
 
 NULL_API CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count)
@@ -467,6 +467,29 @@ NULL_API CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode m
 	return CUDA_SUCCESS;
 }
 
+NULL_API CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *data,
+					      size_t count, CUstreamCaptureMode mode)
+{
+	CUresult r;
+
+	(void)data;
+	null_check(NULL_GRAPH, graph);
+	for (size_t i = 0; i < count; i++)
+		if (null_owner(NULL_NODE, nodes[i]) != graph)
+			null_abort("a capture behind a node of another graph");
+	r = cuStreamBeginCapture_v2(stream, mode);
+	if (r == CUDA_SUCCESS)
+		null_kept(stream)[1] = graph;
+	return r;
+}
+
+/* The graph that a stream captures into, if it is the program's, or else the stream's own so far. */
+static size_t graph_of(CUstream stream, CUgraph *graph)
+{
+	*graph = null_kept(stream)[1];
+	return *graph ? 1 : null_list(stream, (void **)graph, 1);
+}
+
 NULL_API CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
 	CUgraphNode node;
@@ -474,10 +497,13 @@ NULL_API CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 	ENTER;
 	if (!stream || !null_mark(stream, 0))
 		return CUDA_ERROR_ILLEGAL_STATE;
-	if (null_list(stream, (void **)graph, 1))
+	if (null_kept(stream)[1])
+		graph_of(stream, graph);
+	else if (graph_of(stream, graph))
 		null_disown(*graph);
 	else
 		*graph = null_object(NULL_GRAPH);
+	null_kept(stream)[1] = NULL;
 	add(&node, *graph, NULL, 0);
 	null_mark(node, atomic_fetch_add(&captured, 1) % 2);
 	return CUDA_SUCCESS;
@@ -497,7 +523,7 @@ NULL_API CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStat
 		*number = (cuuint64_t)capture;
 	if (!graph || !capture)
 		return CUDA_SUCCESS;
-	if (!null_list(stream, (void **)graph, 1))
+	if (!graph_of(stream, graph))
 		*graph = null_owned(NULL_GRAPH, stream);
 	if (null_list(*graph, NULL, 0) < LISTED)
 		add(&node, *graph, NULL, 0);

@@ -9,7 +9,8 @@ CUgraphNodeType null_node_type(CUgraphNode node)
 	static const CUgraphNodeType types[] = { CU_GRAPH_NODE_TYPE_EMPTY, CU_GRAPH_NODE_TYPE_MEMCPY,
 						 CU_GRAPH_NODE_TYPE_HOST,  CU_GRAPH_NODE_TYPE_GRAPH,
 						 CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEMSET,
-						 CU_GRAPH_NODE_TYPE_EVENT_RECORD };
+						 CU_GRAPH_NODE_TYPE_EVENT_RECORD, CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+						 CU_GRAPH_NODE_TYPE_MEMCPY };
 
 	return types[null_is_marked(node)];
 }
@@ -26,6 +27,8 @@ NULL_API CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *pa
 	ENTER;
 	null_check(NULL_NODE, node);
 	*params = (CUDA_MEMCPY3D){ .srcMemoryType = CU_MEMORYTYPE_UNIFIED, .dstMemoryType = CU_MEMORYTYPE_HOST };
+	if (null_is_marked(node) == IS_DEVICE_COPY)
+		params->dstMemoryType = CU_MEMORYTYPE_DEVICE;
 	return CUDA_SUCCESS;
 }
 
@@ -60,7 +63,10 @@ NULL_API CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *even
 
 NULL_API CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event)
 {
-	return cuGraphEventRecordNodeGetEvent(node, event);
+	ENTER;
+	check(node, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
+	*event = null_kept(node)[0];
+	return CUDA_SUCCESS;
 }
 
 NULL_API CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID id, CUkernelNodeAttrValue *value)

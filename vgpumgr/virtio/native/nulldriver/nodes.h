@@ -5,7 +5,7 @@
 
 #include "books.h"
 
-enum { IS_EMPTY, IS_COPY, IS_HOST, IS_GRAPH, IS_KERNEL, IS_FILL, IS_EVENT };
+enum { IS_EMPTY, IS_COPY, IS_HOST, IS_GRAPH, IS_KERNEL, IS_FILL, IS_EVENT, IS_WAIT, IS_DEVICE_COPY };
 
 CUgraphNodeType null_node_type(CUgraphNode node);
 

@@ -25,7 +25,7 @@ SHIM_API CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode 
 		r = shim_stream(hStream, &in.context, &in.stream);
 	if (r == CUDA_SUCCESS)
 		r = vg_send_capture_begin(&in);
-	if (r != CUDA_SUCCESS || shim_capture_begun(in.context, in.stream, mode))
+	if (r != CUDA_SUCCESS || shim_capture_begun(in.context, in.stream, mode, 0))
 		return r;
 	cuStreamEndCapture(hStream, &spoilt);
 	return CUDA_ERROR_OUT_OF_MEMORY;
@@ -46,11 +46,33 @@ SHIM_API CUresult cuStreamBeginCapture_ptsz(CUstream hStream)
 	return cuStreamBeginCapture_v2_ptsz(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
+/* Its graph is known already. The worker has let it go where the capture was of no use, unless it is the program's. */
+static CUresult finish(const struct vg_capture_end_request *in, struct shim_object *o, bool given, CUgraph *phGraph)
+{
+	struct vg_capture_finish_request end = { .context = in->context, .graph = in->created, .stream = in->stream };
+	CUresult taken, r = vg_send_capture_finish(&end);
+
+	if (r == CUDA_ERROR_ILLEGAL_STATE || r == CUDA_ERROR_STREAM_CAPTURE_UNMATCHED)
+		return r;
+	shim_capture_ended(in->stream);
+	shim_capture_forget(0, in->stream);
+	taken = shim_hosts_take_captured(r == CUDA_SUCCESS || given ? o : NULL, !atomic_load(&shim_captures));
+	if (r == CUDA_SUCCESS) {
+		*phGraph = (CUgraph)in->created;
+		return taken;
+	}
+	if (!given && shim_object_retire(o, in->created)) {
+		shim_hosts_drop(o);
+		shim_object_recycle(SHIM_GRAPH, in->created);
+	}
+	return r;
+}
+
 SHIM_API CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
 	struct vg_capture_end_request in;
 	struct shim_object *o;
-	bool begun;
+	bool begun, given;
 	CUresult taken, r = shim_enter(&in.context);
 
 	if (r == CUDA_SUCCESS && !phGraph)
@@ -65,6 +87,8 @@ SHIM_API CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 		return r;
 	o = shim_capture_graph(in.stream, &in.created);
 	begun = o;
+	if (begun && shim_capture_is_made(in.stream, &given))
+		return finish(&in, o, given, phGraph);
 	if (!begun) /* the driver says why it cannot end */
 		o = shim_object_new(SHIM_GRAPH, in.context, &in.created);
 	if (!o)
@@ -92,7 +116,7 @@ SHIM_API CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 }
 
 /* Asked by frameworks before every allocation: without a capture it is answered here. */
-static CUresult ask(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *number)
+CUresult shim_capture_ask(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *number)
 {
 	struct vg_capture_status_request in;
 	struct vg_capture_status_reply out = { .status = CU_STREAM_CAPTURE_STATUS_NONE };
@@ -114,22 +138,22 @@ static CUresult ask(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t 
 
 SHIM_API CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *status)
 {
-	return ask(hStream, status, NULL);
+	return shim_capture_ask(hStream, status, NULL);
 }
 
 SHIM_API CUresult cuStreamIsCapturing_ptsz(CUstream hStream, CUstreamCaptureStatus *status)
 {
-	return ask(hStream ? hStream : CU_STREAM_PER_THREAD, status, NULL);
+	return shim_capture_ask(hStream ? hStream : CU_STREAM_PER_THREAD, status, NULL);
 }
 
 SHIM_API CUresult cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id)
 {
-	return ask(hStream, status, id);
+	return shim_capture_ask(hStream, status, id);
 }
 
 SHIM_API CUresult cuStreamGetCaptureInfo_ptsz(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id)
 {
-	return ask(hStream ? hStream : CU_STREAM_PER_THREAD, status, id);
+	return shim_capture_ask(hStream ? hStream : CU_STREAM_PER_THREAD, status, id);
 }
 
 static CUresult read_next(uint64_t context, uint64_t stream, uint64_t graph, struct shim_next *next, size_t *count)
@@ -159,7 +183,7 @@ SHIM_API CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureSta
 	struct shim_next next = { NULL, NULL, 0 };
 	cuuint64_t number = 0;
 	size_t found = 0;
-	CUresult r = ask(hStream, status, &number);
+	CUresult r = shim_capture_ask(hStream, status, &number);
 
 	if (r != CUDA_SUCCESS || *status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
 		return r;
@@ -170,6 +194,8 @@ SHIM_API CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureSta
 		r = shim_stream(hStream, &context, &stream);
 	if (r == CUDA_SUCCESS && (graph || dependencies || edges || count))
 		made = shim_capture_graph_of(stream, number);
+	if (made && (graph || dependencies))
+		shim_capture_make(made); /* where the worker cannot, such a graph is only named */
 	if (r == CUDA_SUCCESS && graph)
 		*graph = (CUgraph)made;
 	if (r == CUDA_SUCCESS && (dependencies || edges || count))

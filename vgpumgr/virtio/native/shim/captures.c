@@ -4,6 +4,7 @@
  * here. While any does, what is posted is waited for, so that each call tells its own error.
  */
 #include "captures.h"
+#include "hosts.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@ struct capture {
 	pthread_t thread;
 	struct shim_object *object; /* the graph that it will be */
 	uint64_t graph, number;     /* its handle, 0 once it is one; the driver's number of the capture, or 0 */
+	bool made, given;           /* the worker knows it by that handle; and it is the program's own */
 };
 
 _Atomic uint32_t shim_captures;
@@ -22,10 +24,24 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture *captures;
 static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-/* Under the lock: those of a stream, or of a context. */
-static void drop(uint64_t context, uint64_t stream)
+/* A graph that goes with the stream that captured it; those of a context are forgotten with it. */
+static void end_graph(struct capture *c)
 {
-	struct capture **at = &captures, *c;
+	struct vg_graph_destroy_request in = { .graph = c->graph };
+
+	if (c->made && !shim_object_retire(c->object, c->graph))
+		return;
+	if (c->made) {
+		vg_send_graph_destroy(&in);
+		shim_hosts_drop(c->object);
+	}
+	shim_object_recycle(SHIM_GRAPH, c->graph);
+}
+
+/* Under the lock: those of a stream, or of a context. What comes off is the caller's. */
+static struct capture *drop(uint64_t context, uint64_t stream)
+{
+	struct capture **at = &captures, *c, *dropped = NULL;
 
 	while ((c = *at)) {
 		if (c->stream != stream && c->context != context) {
@@ -33,20 +49,28 @@ static void drop(uint64_t context, uint64_t stream)
 			continue;
 		}
 		*at = c->next;
-		if (c->graph)
-			shim_object_recycle(SHIM_GRAPH, c->graph);
-		free(c);
+		c->next = dropped;
+		dropped = c;
 		atomic_fetch_sub(&shim_captures, 1);
 	}
+	return dropped;
 }
 
 void shim_capture_forget(uint64_t context, uint64_t stream)
 {
+	struct capture *c, *next;
+
 	if (!atomic_load(&shim_captures))
 		return;
 	pthread_mutex_lock(&lock);
-	drop(context, stream);
+	c = drop(context, stream);
 	pthread_mutex_unlock(&lock);
+	for (; c; c = next) {
+		next = c->next;
+		if (c->graph && !c->given)
+			end_graph(c);
+		free(c);
+	}
 }
 
 CUresult shim_capture_settle(unsigned channel)
@@ -111,14 +135,14 @@ CUresult shim_capture_refuse(uint64_t context, uint64_t stream, const char *what
 	return spoil(context, stream);
 }
 
-bool shim_capture_begun(uint64_t context, uint64_t stream, CUstreamCaptureMode mode)
+bool shim_capture_begun(uint64_t context, uint64_t stream, CUstreamCaptureMode mode, uint64_t given)
 {
 	struct capture *c = malloc(sizeof(*c));
 
 	if (!c)
 		return false;
-	*c = (struct capture){ NULL, context, stream, mode, pthread_self(), NULL, 0, 0 };
-	c->object = shim_object_new(SHIM_GRAPH, context, &c->graph);
+	*c = (struct capture){ NULL, context, stream, mode, pthread_self(), NULL, given, 0, given, given };
+	c->object = given ? shim_object_get(SHIM_GRAPH, given) : shim_object_new(SHIM_GRAPH, context, &c->graph);
 	if (!c->object) {
 		free(c);
 		return false;
@@ -154,6 +178,58 @@ struct shim_object *shim_capture_graph(uint64_t stream, uint64_t *id)
 	}
 	pthread_mutex_unlock(&lock);
 	return o;
+}
+
+bool shim_capture_is_made(uint64_t stream, bool *given)
+{
+	const struct capture *c;
+	bool made;
+
+	pthread_mutex_lock(&lock);
+	c = of_stream(stream);
+	made = c && c->graph && c->made;
+	*given = made && c->given;
+	pthread_mutex_unlock(&lock);
+	return made;
+}
+
+/* Under the lock. */
+static struct capture *of_graph(uint64_t graph)
+{
+	struct capture *c = captures;
+
+	while (c && c->graph != graph)
+		c = c->next;
+	return c;
+}
+
+CUresult shim_capture_make(uint64_t graph)
+{
+	static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+	struct vg_capture_graph_request in = { .created = graph };
+	struct capture *c;
+	CUresult r = CUDA_SUCCESS;
+	bool made;
+
+	pthread_mutex_lock(&making);
+	pthread_mutex_lock(&lock);
+	c = of_graph(graph);
+	made = c && c->made;
+	if (c)
+		in.context = c->context, in.stream = c->stream;
+	pthread_mutex_unlock(&lock);
+	if (!made)
+		r = in.context ? vg_send_capture_graph(&in) : CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	c = !made && r == CUDA_SUCCESS ? of_graph(graph) : NULL;
+	if (c) {
+		shim_hosts_begin(c->object);
+		shim_object_publish(c->object, graph);
+		c->made = true;
+	}
+	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&making);
+	return r;
 }
 
 void shim_capture_ended(uint64_t stream)

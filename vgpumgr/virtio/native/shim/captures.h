@@ -16,13 +16,20 @@ bool shim_capturing(uint64_t context, uint64_t stream, CUresult *r);
 /* For work that cannot be in a graph over this channel: an error, told once, if the stream captures. */
 CUresult shim_capture_refuse(uint64_t context, uint64_t stream, const char *what, atomic_flag *told);
 /* One was begun by this thread, and a graph's handle is kept for it; false: out of memory. */
-bool shim_capture_begun(uint64_t context, uint64_t stream, CUstreamCaptureMode mode);
+/* `given`: the graph that it captures into, or 0. */
+bool shim_capture_begun(uint64_t context, uint64_t stream, CUstreamCaptureMode mode, uint64_t given);
 /* It is not relaxed, so the thread that has begun it must end it; and that is not this one. */
 bool shim_capture_is_of_another(uint64_t stream);
 /* This thread's mode from now on; what it was. */
 CUstreamCaptureMode shim_capture_exchange(CUstreamCaptureMode mode);
 /* The graph that the capture of this stream will be; NULL: it has begun none. */
 struct shim_object *shim_capture_graph(uint64_t stream, uint64_t *id);
+/* That graph is one to the worker, too, from now on. */
+CUresult shim_capture_make(uint64_t graph);
+/* Whether it is; and whether it was the program's before. */
+bool shim_capture_is_made(uint64_t stream, bool *given);
+/* capture.c: asked only while any capture goes on. */
+CUresult shim_capture_ask(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *number);
 /* It has become one. */
 void shim_capture_ended(uint64_t stream);
 /* The graph of the capture that this stream takes part in, by the number that the driver gives it; 0: unknown. */

@@ -41,12 +41,15 @@ SHIM_API CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 SHIM_API CUresult cuGraphDestroy(CUgraph hGraph)
 {
 	struct vg_graph_destroy_request in = { .graph = (uint64_t)hGraph };
+	uint64_t context, stream;
 	struct shim_object *o;
 	CUresult r = shim_ready();
 
 	if (r != CUDA_SUCCESS)
 		return r;
 	o = shim_object_get(SHIM_GRAPH, in.graph);
+	if (o && shim_capture_of_graph(in.graph, &context, &stream))
+		return CUDA_ERROR_ILLEGAL_STATE;
 	if (!o || o->graph.parent || !shim_object_retire(o, in.graph))
 		return CUDA_ERROR_INVALID_VALUE;
 	r = vg_send_graph_destroy(&in);

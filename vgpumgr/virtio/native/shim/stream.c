@@ -110,9 +110,9 @@ SHIM_API CUresult cuStreamDestroy_v2(CUstream hStream)
 	if (!o || !shim_object_retire(o, (uint64_t)hStream))
 		return CUDA_ERROR_INVALID_HANDLE;
 	in.context = o->context;
-	shim_capture_forget(0, in.hStream);
 	shim_capture_next_forget(0, in.hStream);
 	r = vg_send_cuStreamDestroy_v2(&in);
+	shim_capture_forget(0, in.hStream); /* its graph goes with it: not before */
 	shim_object_recycle(SHIM_STREAM, (uint64_t)hStream);
 	return r;
 }

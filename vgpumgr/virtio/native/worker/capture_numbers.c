@@ -13,12 +13,10 @@
 enum { NEXT, DEPENDENCIES };
 enum { CAPTURES = 1024 }; /* at a time, and with those whose streams were destroyed meanwhile */
 
-struct wk_numbering {
-	struct wk_numbering *next;
-	cuuint64_t capture;       /* as the driver numbers them */
-	CUgraphNode *nodes;
-	uint32_t count, room;
-};
+static struct wk_graph *nodes_of(struct wk_numbering *n)
+{
+	return n->graph ? n->graph->graph : &n->own;
+}
 
 pthread_mutex_t wk_numbers_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -31,12 +29,12 @@ static struct wk_numbering *find(const struct wk_session *s, cuuint64_t capture)
 	return n;
 }
 
-static struct wk_numbering *find_or_make(struct wk_session *s, cuuint64_t capture)
+struct wk_numbering *wk_numbers_of(struct wk_session *s, cuuint64_t capture, bool make)
 {
 	struct wk_numbering *n = find(s, capture);
 	size_t count = 0;
 
-	if (n)
+	if (n || !make)
 		return n;
 	for (n = s->numberings; n; n = n->next)
 		count++;
@@ -59,13 +57,15 @@ void wk_numbers_drop(struct wk_session *s, cuuint64_t capture)
 			continue;
 		}
 		*at = n->next;
-		free(n->nodes);
+		free(n->own.nodes);
+		if (n->graph)
+			wk_release(n->graph);
 		free(n);
 	}
 }
 
 /* The latest are asked for most often. */
-static CUresult number_of(struct wk_numbering *n, CUgraphNode node, uint32_t *number)
+static CUresult number_of(struct wk_graph *n, CUgraphNode node, uint32_t *number)
 {
 	CUgraphNode *more;
 	uint32_t room;
@@ -89,7 +89,7 @@ static CUresult number_of(struct wk_numbering *n, CUgraphNode node, uint32_t *nu
 	return CUDA_SUCCESS;
 }
 
-static CUresult list(struct wk_numbering *n, const CUgraphNode *nodes, size_t count, uint32_t first,
+static CUresult list(struct wk_graph *n, const CUgraphNode *nodes, size_t count, uint32_t first,
 		     struct vg_capture_list_reply *out)
 {
 	size_t most = sizeof(out->numbers) / sizeof(uint32_t), filled = 0;
@@ -105,7 +105,7 @@ static CUresult list(struct wk_numbering *n, const CUgraphNode *nodes, size_t co
 	return r;
 }
 
-static CUresult list_dependencies(struct wk_numbering *n, uint32_t node, uint32_t first, struct vg_capture_list_reply *out)
+static CUresult list_dependencies(struct wk_graph *n, uint32_t node, uint32_t first, struct vg_capture_list_reply *out)
 {
 	CUgraphNode *nodes;
 	size_t count = 0;
@@ -155,13 +155,13 @@ CUresult wk_do_capture_list(struct wk_call *c, const struct vg_capture_list_requ
 	pthread_mutex_lock(&wk_numbers_lock);
 	r = wk_capture_tip(c, in->stream, &stream, &tip);
 	if (r == CUDA_SUCCESS) {
-		n = find_or_make(c->session, tip.capture);
+		n = wk_numbers_of(c->session, tip.capture, true);
 		r = n ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	if (r == CUDA_SUCCESS) {
 		out->capture = tip.capture;
-		r = in->what == NEXT ? list(n, tip.nodes, tip.count, in->first, out) :
-				       list_dependencies(n, in->node, in->first, out);
+		r = in->what == NEXT ? list(nodes_of(n), tip.nodes, tip.count, in->first, out) :
+				       list_dependencies(nodes_of(n), in->node, in->first, out);
 	}
 	pthread_mutex_unlock(&wk_numbers_lock);
 	return r;
@@ -193,7 +193,7 @@ static CUgraphNode *copy_sorted(const CUgraphNode *nodes, uint32_t count)
 }
 
 /* Those with numbers first, in their order; then the others. */
-static CUresult reorder(const struct wk_numbering *n, struct wk_graph *graph)
+static CUresult reorder(const struct wk_graph *n, struct wk_graph *graph)
 {
 	CUgraphNode *all = copy_sorted(graph->nodes, graph->count), *told = copy_sorted(n->nodes, n->count);
 	CUgraphNode *nodes = calloc((size_t)graph->count + n->count + 1, sizeof(*nodes));
@@ -221,9 +221,27 @@ static CUresult reorder(const struct wk_numbering *n, struct wk_graph *graph)
 	return CUDA_SUCCESS;
 }
 
+CUresult wk_numbers_rest(struct wk_graph *graph, CUgraph driver)
+{
+	struct wk_graph all = { .nodes = NULL };
+	CUgraphNode *told;
+	uint32_t number, count = graph->count;
+	CUresult r = wk_graph_number(&all, driver);
+
+	told = copy_sorted(graph->nodes, count);
+	if (r == CUDA_SUCCESS && !told)
+		r = CUDA_ERROR_OUT_OF_MEMORY;
+	for (uint32_t i = 0; r == CUDA_SUCCESS && i < all.count; i++)
+		if (!is_among(told, count, all.nodes[i]))
+			r = number_of(graph, all.nodes[i], &number);
+	free(told);
+	free(all.nodes);
+	return r;
+}
+
 CUresult wk_numbers_apply(struct wk_session *s, cuuint64_t capture, struct wk_graph *graph)
 {
-	const struct wk_numbering *n = find(s, capture);
+	const struct wk_numbering *n = capture ? find(s, capture) : NULL;
 
-	return n ? reorder(n, graph) : CUDA_SUCCESS;
+	return n ? reorder(&n->own, graph) : CUDA_SUCCESS;
 }

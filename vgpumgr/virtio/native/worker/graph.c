@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs put into their tables, and numbers for the nodes that they have. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "session.h"
 
@@ -38,4 +39,17 @@ CUresult wk_graph_number(struct wk_graph *graph, CUgraph driver)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	graph->count = graph->room = count;
 	return wk_driver.cuGraphGetNodes(driver, graph->nodes, &count);
+}
+
+CUresult wk_read_nodes(const struct wk_object *graph, const struct vg_bytes *in, CUgraphNode *nodes, size_t most,
+			   size_t *count)
+{
+	CUresult r = in->length % 4 || in->length / 4 > most ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	uint32_t number;
+
+	for (*count = 0; r == CUDA_SUCCESS && *count < in->length / 4; (*count)++) {
+		memcpy(&number, (const uint8_t *)in->data + 4 * *count, 4);
+		r = wk_node_of(graph, number, &nodes[*count]);
+	}
+	return r;
 }

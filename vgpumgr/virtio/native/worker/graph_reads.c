@@ -130,24 +130,22 @@ static CUresult read_node(struct wk_call *c, const struct wk_object *graph, CUgr
 CUresult wk_do_graph_node_read(struct wk_call *c, const struct vg_graph_node_read_request *in,
 			       struct vg_graph_node_read_reply *out)
 {
-	struct wk_object *graph WK_HELD = NULL;
+	struct wk_use use WK_USED = { NULL, NULL, false };
 	CUgraphNode node;
-	CUresult r = wk_hold(c, WK_GRAPH, in->graph, &graph);
+	CUresult r = wk_graph_use(c, in->graph, &use);
 
 	if (r == CUDA_SUCCESS)
-		r = wk_node_of(graph, in->node, &node);
-	return r == CUDA_SUCCESS ? read_node(c, graph, node, out) : r;
+		r = wk_node_of(use.graph, in->node, &node);
+	return r == CUDA_SUCCESS ? read_node(c, use.graph, node, out) : r;
 }
 
 /* ---- attributes; one with a handle would name something of this process: there are none */
 
-static CUresult kernel_of(struct wk_call *c, uint64_t handle, uint32_t number, struct wk_object **graph, CUgraphNode *node)
+static CUresult kernel_of(const struct wk_object *graph, uint32_t number, CUgraphNode *node)
 {
 	CUgraphNodeType type;
-	CUresult r = wk_hold(c, WK_GRAPH, handle, graph);
+	CUresult r = wk_node_of(graph, number, node);
 
-	if (r == CUDA_SUCCESS)
-		r = wk_node_of(*graph, number, node);
 	if (r == CUDA_SUCCESS)
 		r = wk_driver.cuGraphNodeGetType(*node, &type);
 	return r == CUDA_SUCCESS && type != CU_GRAPH_NODE_TYPE_KERNEL ? CUDA_ERROR_INVALID_VALUE : r;
@@ -156,7 +154,7 @@ static CUresult kernel_of(struct wk_call *c, uint64_t handle, uint32_t number, s
 CUresult wk_do_graph_kernel_attribute(struct wk_call *c, const struct vg_graph_kernel_attribute_request *in,
 				      struct vg_graph_kernel_attribute_reply *out)
 {
-	struct wk_object *graph WK_HELD = NULL;
+	struct wk_use use WK_USED = { NULL, NULL, false };
 	CUkernelNodeAttrValue value = { .pad = { 0 } };
 	CUgraphNode node;
 	CUresult r = in->set > 1 || in->value.length > sizeof(value) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
@@ -166,7 +164,9 @@ CUresult wk_do_graph_kernel_attribute(struct wk_call *c, const struct vg_graph_k
 	if (r == CUDA_SUCCESS)
 		r = cuda_check_kernel_attribute((CUkernelNodeAttrID)in->attribute, in->set ? &value : NULL);
 	if (r == CUDA_SUCCESS)
-		r = kernel_of(c, in->graph, in->node, &graph, &node);
+		r = wk_graph_use(c, in->graph, &use);
+	if (r == CUDA_SUCCESS)
+		r = kernel_of(use.graph, in->node, &node);
 	if (r != CUDA_SUCCESS)
 		return r;
 	r = in->set ? wk_driver.cuGraphKernelNodeSetAttribute(node, (CUkernelNodeAttrID)in->attribute, &value) :
@@ -178,12 +178,21 @@ CUresult wk_do_graph_kernel_attribute(struct wk_call *c, const struct vg_graph_k
 
 CUresult wk_do_graph_kernel_attributes(struct wk_call *c, const struct vg_graph_kernel_attributes_request *in)
 {
-	struct wk_object *graph WK_HELD = NULL, *from WK_HELD = NULL;
+	struct wk_use use WK_USED = { NULL, NULL, false };
+	struct wk_object *other WK_HELD = NULL;
+	const struct wk_object *from;
 	CUgraphNode a, b;
-	CUresult r = kernel_of(c, in->graph, in->node, &graph, &a);
+	CUresult r = wk_graph_use(c, in->graph, &use);
 
+	from = use.graph;
+	if (r == CUDA_SUCCESS && in->from_graph != in->graph) {
+		r = use.locked ? CUDA_ERROR_NOT_SUPPORTED : wk_graph_hold(c, in->from_graph, &other);
+		from = other;
+	}
 	if (r == CUDA_SUCCESS)
-		r = kernel_of(c, in->from_graph, in->from_node, &from, &b);
+		r = kernel_of(use.graph, in->node, &a);
+	if (r == CUDA_SUCCESS)
+		r = kernel_of(from, in->from_node, &b);
 	return r == CUDA_SUCCESS ? wk_driver.cuGraphKernelNodeCopyAttributes(a, b) : r;
 }
 
@@ -239,7 +248,7 @@ CUresult wk_do_graph_child_graph(struct wk_call *c, const struct vg_graph_child_
 	CUgraphNode node;
 	CUgraphNodeType type;
 	CUgraph child;
-	CUresult r = wk_hold(c, WK_GRAPH, in->graph, &graph);
+	CUresult r = wk_graph_hold(c, in->graph, &graph);
 
 	if (r == CUDA_SUCCESS)
 		r = wk_node_of(graph, in->node, &node);

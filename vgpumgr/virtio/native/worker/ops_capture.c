@@ -54,7 +54,7 @@ static CUresult check_copy(struct wk_call *c, CUgraphNode node)
  * No memory of this process may be in a graph, and none of its functions but the one that stands for the guest's, and those of
  * a library that was called while the stream captured.
  */
-static CUresult check_nodes(struct wk_call *c, const struct wk_graph *graph)
+CUresult wk_capture_check(struct wk_call *c, const struct wk_graph *graph)
 {
 	CUresult r = CUDA_SUCCESS;
 	CUgraphNodeType type;
@@ -77,9 +77,9 @@ static CUresult check_nodes(struct wk_call *c, const struct wk_graph *graph)
 }
 
 /* A library may have made more nodes than one for each of its calls. */
-static CUresult charge_all(struct wk_graph *graph)
+CUresult wk_capture_charge(struct wk_graph *graph, uint32_t count)
 {
-	uint64_t more = graph->count > graph->weight ? graph->count - graph->weight : 0;
+	uint64_t more = count > graph->weight ? count - graph->weight : 0;
 
 	if (!more)
 		return CUDA_SUCCESS;
@@ -97,9 +97,9 @@ static CUresult keep(struct wk_call *c, uint64_t handle, CUgraph driver, cuuint6
 	if (r == CUDA_SUCCESS)
 		r = wk_numbers_apply(c->session, capture, graph);
 	if (r == CUDA_SUCCESS)
-		r = charge_all(graph);
+		r = wk_capture_charge(graph, graph->count);
 	if (r == CUDA_SUCCESS)
-		r = check_nodes(c, graph);
+		r = wk_capture_check(c, graph);
 	if (r == CUDA_SUCCESS)
 		return wk_graph_put(c, WK_GRAPH, handle, driver, graph);
 	wk_driver.cuGraphDestroy(driver);
@@ -116,18 +116,37 @@ static void forget(struct wk_session *s)
 	pthread_mutex_unlock(&wk_numbers_lock);
 }
 
+void wk_capture_over(struct wk_session *s, struct wk_object *stream)
+{
+	CUstreamCaptureStatus status;
+	cuuint64_t number = 0;
+
+	if (!stream || !stream->capturing || wk_capture_ask(stream, &status, &number) != CUDA_SUCCESS ||
+	    status != CU_STREAM_CAPTURE_STATUS_NONE)
+		return;
+	stream->capturing = NULL;
+	if (atomic_fetch_sub(&s->captures, 1) == 1)
+		forget(s);
+}
+
 CUresult wk_do_capture_end(struct wk_call *c, const struct vg_capture_end_request *in)
 {
 	struct wk_object *stream WK_HELD = NULL;
 	struct wk_session *s = c->session;
 	CUstreamCaptureStatus status;
-	cuuint64_t number = 0, capture = 0;
+	cuuint64_t capture = 0;
+	const struct wk_numbering *n;
 	CUgraph driver = NULL;
 	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
 
 	pthread_mutex_lock(&wk_numbers_lock);
 	if (r == CUDA_SUCCESS && s->numberings)
 		wk_capture_ask(stream, &status, &capture);
+	n = capture ? wk_numbers_of(s, capture, false) : NULL;
+	if (n && n->graph) { /* that graph is in a table */
+		pthread_mutex_unlock(&wk_numbers_lock);
+		return CUDA_ERROR_INVALID_VALUE;
+	}
 	if (r == CUDA_SUCCESS)
 		r = wk_driver.cuStreamEndCapture(wk_raw(stream), &driver);
 	if (r == CUDA_SUCCESS)
@@ -135,12 +154,7 @@ CUresult wk_do_capture_end(struct wk_call *c, const struct vg_capture_end_reques
 	if (capture)
 		wk_numbers_drop(s, capture);
 	pthread_mutex_unlock(&wk_numbers_lock);
-	if (stream && stream->capturing && wk_capture_ask(stream, &status, &number) == CUDA_SUCCESS &&
-	    status == CU_STREAM_CAPTURE_STATUS_NONE) {
-		stream->capturing = NULL;
-		if (atomic_fetch_sub(&s->captures, 1) == 1)
-			forget(s);
-	}
+	wk_capture_over(s, stream);
 	return r;
 }
 

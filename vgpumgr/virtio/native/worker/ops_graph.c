@@ -9,25 +9,12 @@
 enum { ADD, SET, SET_EXEC };
 enum { MOST_DEPENDENCIES = 256 };
 
-/* Numbers, 32 bits each, of nodes of that graph. */
-static CUresult read_nodes(const struct wk_object *graph, const struct vg_bytes *in, CUgraphNode *nodes, size_t most,
-			   size_t *count)
-{
-	CUresult r = in->length % 4 || in->length / 4 > most ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-	uint32_t number;
-
-	for (*count = 0; r == CUDA_SUCCESS && *count < in->length / 4; (*count)++) {
-		memcpy(&number, (const uint8_t *)in->data + 4 * *count, 4);
-		r = wk_node_of(graph, number, &nodes[*count]);
-	}
-	return r;
-}
-
 /* ---- nodes: added, or changed in a graph or in an executable one */
 
 struct place {
 	uint32_t how;
-	struct wk_object *graph, *exec;
+	struct wk_use use;
+	struct wk_object *graph, *exec;   /* graph: the used one */
 	CUgraphNode node;
 	CUgraphNode dependencies[MOST_DEPENDENCIES];
 	size_t count;
@@ -36,7 +23,7 @@ struct place {
 
 static void leave(struct place *p)
 {
-	wk_release_held(&p->graph);
+	wk_graph_unuse(&p->use);
 	wk_release_held(&p->exec);
 }
 #define PLACE __attribute__((cleanup(leave))) struct place
@@ -60,13 +47,14 @@ static CUresult make_room(struct wk_graph *g)
 static CUresult find(struct wk_call *c, uint64_t graph, uint64_t exec, uint32_t how, uint32_t node,
 		     const struct vg_bytes *dependencies, struct place *p)
 {
-	CUresult r = wk_hold(c, WK_GRAPH, graph, &p->graph);
+	CUresult r = wk_graph_use(c, graph, &p->use);
 
+	p->graph = p->use.graph;
 	p->how = how;
 	if (r == CUDA_SUCCESS && how == SET_EXEC)
 		r = wk_hold(c, WK_GRAPH_EXEC, exec, &p->exec);
 	if (r == CUDA_SUCCESS && how == ADD)
-		r = read_nodes(p->graph, dependencies, p->dependencies, MOST_DEPENDENCIES, &p->count);
+		r = wk_read_nodes(p->graph, dependencies, p->dependencies, MOST_DEPENDENCIES, &p->count);
 	else if (r == CUDA_SUCCESS)
 		r = how <= SET_EXEC ? wk_node_of(p->graph, node, &p->node) : CUDA_ERROR_INVALID_VALUE;
 	return r == CUDA_SUCCESS && how == ADD ? make_room(p->graph->graph) : r;
@@ -244,7 +232,7 @@ CUresult wk_do_graph_child(struct wk_call *c, const struct vg_graph_child_reques
 	CUresult r = find(c, in->graph, 0, ADD, 0, &in->dependencies, &p);
 
 	if (r == CUDA_SUCCESS && in->child)
-		r = wk_hold(c, WK_GRAPH, in->child, &child);
+		r = wk_graph_hold(c, in->child, &child);
 	if (r == CUDA_SUCCESS && child == p.graph)
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS && child)
@@ -271,7 +259,7 @@ CUresult wk_do_graph_exec_child(struct wk_call *c, const struct vg_graph_exec_ch
 	CUresult r = find(c, in->graph, in->exec, SET_EXEC, in->node, NULL, &p);
 
 	if (r == CUDA_SUCCESS)
-		r = wk_hold(c, WK_GRAPH, in->child, &child);
+		r = wk_graph_hold(c, in->child, &child);
 	if (r == CUDA_SUCCESS)
 		r = wk_driver.cuGraphNodeGetType(p.node, &type);
 	if (r == CUDA_SUCCESS && (type != CU_GRAPH_NODE_TYPE_GRAPH || wk_host_of(p.node, type)))
@@ -373,12 +361,16 @@ CUresult wk_do_graph_create(struct wk_call *c, const struct vg_graph_create_requ
 
 CUresult wk_do_graph_destroy(struct wk_call *c, const struct vg_graph_destroy_request *in)
 {
-	struct wk_object *graph WK_HELD = NULL;
-	CUresult r = wk_hold(c, WK_GRAPH, in->graph, &graph);
+	struct wk_use use WK_USED = { NULL, NULL, false };
+	CUresult r = wk_graph_use(c, in->graph, &use);
 
-	if (r == CUDA_SUCCESS && graph->lent)
-		r = CUDA_ERROR_INVALID_VALUE;
-	return r == CUDA_SUCCESS ? wk_remove_later(c, WK_GRAPH, in->graph) : r;
+	if (!use.graph)
+		return r;
+	if (use.graph->owner->kind == WK_GRAPH || (use.locked && (r == CUDA_SUCCESS || use.stream)))
+		return CUDA_ERROR_INVALID_VALUE; /* another graph's, or a capture's */
+	if (use.locked)
+		wk_numbers_drop(c->session, use.graph->graph->capture);
+	return wk_remove_later(c, WK_GRAPH, in->graph);
 }
 
 /* Nodes keep their numbers. */
@@ -402,7 +394,7 @@ CUresult wk_do_graph_clone(struct wk_call *c, const struct vg_graph_clone_reques
 	struct wk_object *from WK_HELD = NULL;
 	struct wk_graph *graph;
 	CUgraph driver;
-	CUresult r = wk_hold(c, WK_GRAPH, in->graph, &from);
+	CUresult r = wk_graph_hold(c, in->graph, &from);
 
 	if (r != CUDA_SUCCESS)
 		return r;
@@ -439,13 +431,15 @@ static CUresult add_edges(struct wk_object *graph, const CUgraphNode *from, cons
 
 CUresult wk_do_graph_edges(struct wk_call *c, const struct vg_graph_edges_request *in)
 {
-	struct wk_object *graph WK_HELD = NULL;
+	struct wk_use use WK_USED = { NULL, NULL, false };
+	struct wk_object *graph;
 	CUgraphNode nodes[2048], from[1024], to[1024];
 	size_t count = 0;
-	CUresult r = wk_hold(c, WK_GRAPH, in->graph, &graph);
+	CUresult r = wk_graph_use(c, in->graph, &use);
 
+	graph = use.graph;
 	if (r == CUDA_SUCCESS)
-		r = read_nodes(graph, &in->edges, nodes, sizeof(nodes) / sizeof(nodes[0]), &count);
+		r = wk_read_nodes(graph, &in->edges, nodes, sizeof(nodes) / sizeof(nodes[0]), &count);
 	if (r == CUDA_SUCCESS && (count % 2 || in->remove > 1))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
@@ -461,11 +455,13 @@ CUresult wk_do_graph_edges(struct wk_call *c, const struct vg_graph_edges_reques
 CUresult wk_do_graph_node_type(struct wk_call *c, const struct vg_graph_node_type_request *in,
 			       struct vg_graph_node_type_reply *out)
 {
-	struct wk_object *graph WK_HELD = NULL;
+	struct wk_use use WK_USED = { NULL, NULL, false };
+	struct wk_object *graph;
 	CUgraphNodeType type = 0;
 	CUgraphNode node;
-	CUresult r = wk_hold(c, WK_GRAPH, in->graph, &graph);
+	CUresult r = wk_graph_use(c, in->graph, &use);
 
+	graph = use.graph;
 	if (r == CUDA_SUCCESS)
 		r = wk_node_of(graph, in->node, &node);
 	if (r == CUDA_SUCCESS)
@@ -478,12 +474,16 @@ CUresult wk_do_graph_node_type(struct wk_call *c, const struct vg_graph_node_typ
 
 CUresult wk_do_graph_node_destroy(struct wk_call *c, const struct vg_graph_node_destroy_request *in)
 {
-	struct wk_object *graph WK_HELD = NULL;
+	struct wk_use use WK_USED = { NULL, NULL, false };
+	struct wk_object *graph;
 	CUgraphNode node;
-	CUresult r = wk_hold(c, WK_GRAPH, in->graph, &graph);
+	CUresult r = wk_graph_use(c, in->graph, &use);
 
+	graph = use.graph;
 	if (r == CUDA_SUCCESS)
 		r = wk_node_of(graph, in->node, &node);
+	if (r == CUDA_SUCCESS && use.locked)
+		r = CUDA_ERROR_INVALID_VALUE; /* none leaves a graph that is captured into */
 	if (r == CUDA_SUCCESS)
 		r = wk_driver.cuGraphDestroyNode(node);
 	if (r == CUDA_SUCCESS)
@@ -500,7 +500,7 @@ CUresult wk_do_graph_instantiate(struct wk_call *c, const struct vg_graph_instan
 	struct wk_object *from WK_HELD = NULL;
 	struct wk_graph *graph;
 	CUgraphExec driver;
-	CUresult r = wk_hold(c, WK_GRAPH, in->graph, &from);
+	CUresult r = wk_graph_hold(c, in->graph, &from);
 
 	if (r != CUDA_SUCCESS)
 		return r;
@@ -528,7 +528,7 @@ CUresult wk_do_graph_exec_update(struct wk_call *c, const struct vg_graph_exec_u
 	CUresult r = wk_hold(c, WK_GRAPH_EXEC, in->exec, &exec);
 
 	if (r == CUDA_SUCCESS)
-		r = wk_hold(c, WK_GRAPH, in->graph, &graph);
+		r = wk_graph_hold(c, in->graph, &graph);
 	if (r == CUDA_SUCCESS)
 		r = wk_holds_add_all(&wanted, &wk_graph_all(graph)->holds);
 	if (r == CUDA_SUCCESS && !wk_nodes_charge(wk_graph_all(graph)->weight))
@@ -584,7 +584,7 @@ CUresult wk_do_graph_enable(struct wk_call *c, const struct vg_graph_enable_requ
 	CUresult r = wk_hold(c, WK_GRAPH_EXEC, in->exec, &exec);
 
 	if (r == CUDA_SUCCESS)
-		r = wk_hold(c, WK_GRAPH, in->graph, &graph);
+		r = wk_graph_hold(c, in->graph, &graph);
 	if (r == CUDA_SUCCESS)
 		r = wk_node_of(graph, in->node, &node);
 	if (r == CUDA_SUCCESS && is_pair(node))

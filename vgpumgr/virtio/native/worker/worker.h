@@ -293,6 +293,10 @@ struct wk_graph {
 	uint64_t weight;          /* nodes that it is charged with */
 	struct wk_holds holds;
 	uint32_t place;           /* of a child graph: its node's number in its owner */
+	/* while a stream captures into it, under wk_numbers_lock; the stream by its handle, as it may go meanwhile: 0: none */
+	_Atomic uint64_t stream;
+	cuuint64_t capture;
+	bool given;               /* it is the guest's, not the capture's */
 };
 /* What counts for a graph: its own, or that of the graph which it is inside of. */
 static inline struct wk_graph *wk_graph_all(const struct wk_object *graph)
@@ -357,6 +361,10 @@ CUresult wk_capture_asks(struct wk_call *c, const struct wk_object *stream, bool
 /* The same of a graph that is launched into one of those streams, maybe. */
 CUresult wk_capture_note_all(struct wk_call *c, const struct wk_graph *used);
 void wk_capture_forget(struct wk_session *session);
+/* ops_capture.c: what a captured graph may hold; a node for each, at least; and whether the stream captures no more. */
+CUresult wk_capture_check(struct wk_call *c, const struct wk_graph *graph);
+CUresult wk_capture_charge(struct wk_graph *graph, uint32_t count);
+void wk_capture_over(struct wk_session *session, struct wk_object *stream);
 /* A stream that captures, and what its next node depends on: the driver's own list, until the next call on the stream. */
 struct wk_tip {
 	cuuint64_t capture;
@@ -366,12 +374,34 @@ struct wk_tip {
 };
 CUresult wk_capture_tip(struct wk_call *c, uint64_t handle, struct wk_object **stream, struct wk_tip *tip);
 /* ---- capture_numbers.c: numbers of nodes that a guest has asked for before their capture ended; the graph keeps them. */
+struct wk_numbering {
+	struct wk_numbering *next;
+	cuuint64_t capture;       /* as the driver numbers them */
+	struct wk_object *graph;  /* held; NULL: the guest knows none yet, and the nodes are kept here */
+	struct wk_graph own;
+};
+/* Of a capture; NULL: there is none, or, with `make`, there are too many. */
+struct wk_numbering *wk_numbers_of(struct wk_session *session, cuuint64_t capture, bool make);
+/* The nodes of the driver's graph that have no number yet get one each. */
+CUresult wk_numbers_rest(struct wk_graph *graph, CUgraph driver);
 /* One capture's, or all that the session has (0). */
 void wk_numbers_drop(struct wk_session *session, cuuint64_t capture);
 /* Gives the nodes of a graph that was captured the numbers that they were told by. */
 CUresult wk_numbers_apply(struct wk_session *session, cuuint64_t capture, struct wk_graph *graph);
 /* Held while nodes of a capture are listed, and while one ends. */
 extern pthread_mutex_t wk_numbers_lock;
+
+/* ---- capture_steer.c: graphs that a stream captures into, used meanwhile */
+/* A graph for one call. While it is captured into, nobody ends that capture before wk_graph_unuse(). */
+struct wk_use {
+	struct wk_object *graph, *stream;
+	bool locked;
+};
+CUresult wk_graph_use(struct wk_call *c, uint64_t handle, struct wk_use *use);
+void wk_graph_unuse(struct wk_use *use);
+#define WK_USED __attribute__((cleanup(wk_graph_unuse)))
+/* As wk_hold(), for what needs all of a graph: none that is captured into. */
+CUresult wk_graph_hold(struct wk_call *c, uint64_t handle, struct wk_object **graph);
 
 /* ---- image.c, gate.c */
 bool wk_image_is_whole(const void *image, size_t length);

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * By hand: captures that a guest steers. The graph of one that goes on is in the table as any other, and so is one that the
+ * guest has captured into; whether the driver still has it, its stream tells: each use asks, and holds the capture's end up.
+ */
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "session.h"
+#include "share.h"
+#include "vg_worker.h"
+
+enum { MOST_DEPENDENCIES = 256 };
+
+void wk_graph_unuse(struct wk_use *use)
+{
+	if (use->locked)
+		pthread_mutex_unlock(&wk_numbers_lock);
+	use->locked = false;
+	wk_release_held(&use->stream);
+	wk_release_held(&use->graph);
+}
+
+/* Under the lock: whether the capture goes on; a graph of the guest's own is a graph as any other when it does not. */
+static CUresult check(struct wk_call *c, struct wk_use *use)
+{
+	struct wk_graph *g = use->graph->graph;
+	struct wk_tip tip = { .capture = 0 };
+	CUresult r = wk_capture_tip(c, atomic_load(&g->stream), &use->stream, &tip);
+
+	if (r == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || (r == CUDA_SUCCESS && tip.capture == g->capture))
+		return r;
+	wk_release_held(&use->stream);
+	if (!g->given)
+		return CUDA_ERROR_INVALID_VALUE;
+	atomic_store(&g->stream, 0);
+	wk_numbers_drop(c->session, g->capture);
+	pthread_mutex_unlock(&wk_numbers_lock);
+	use->locked = false;
+	return CUDA_SUCCESS;
+}
+
+CUresult wk_graph_use(struct wk_call *c, uint64_t handle, struct wk_use *use)
+{
+	CUresult r;
+
+	*use = (struct wk_use){ NULL, NULL, false };
+	r = wk_hold(c, WK_GRAPH, handle, &use->graph);
+	if (r != CUDA_SUCCESS || !atomic_load(&use->graph->graph->stream))
+		return r;
+	pthread_mutex_lock(&wk_numbers_lock);
+	use->locked = true;
+	return atomic_load(&use->graph->graph->stream) ? check(c, use) : CUDA_SUCCESS;
+}
+
+CUresult wk_graph_hold(struct wk_call *c, uint64_t handle, struct wk_object **graph)
+{
+	struct wk_use use WK_USED = { NULL, NULL, false };
+	CUresult r = wk_graph_use(c, handle, &use);
+
+	*graph = NULL;
+	if (r == CUDA_SUCCESS && use.stream)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	*graph = use.graph;
+	use.graph = NULL;
+	return CUDA_SUCCESS;
+}
+
+/* Under the lock. */
+static void join(struct wk_numbering *n, struct wk_object *graph, uint64_t stream)
+{
+	n->graph = graph;
+	wk_hold_again(graph);
+	graph->graph->capture = n->capture;
+	atomic_store(&graph->graph->stream, stream);
+}
+
+static CUresult put_graph(struct wk_call *c, const struct vg_capture_graph_request *in, struct wk_object *stream,
+			  const struct wk_tip *tip)
+{
+	struct wk_numbering *n = wk_numbers_of(c->session, tip->capture, true);
+	struct wk_object *o;
+
+	if (!n || n->graph)
+		return n ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+	o = wk_object_new(WK_GRAPH, stream->context, tip->graph, 0);
+	if (!o)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	o->lent = true;
+	o->graph = wk_graph_new(0, NULL);
+	if (!o->graph) {
+		wk_release(o);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	o->graph->nodes = n->own.nodes, o->graph->count = n->own.count, o->graph->room = n->own.room;
+	n->own = (struct wk_graph){ .nodes = NULL };
+	join(n, o, in->stream);
+	return wk_put(c, in->created, o);
+}
+
+CUresult wk_do_capture_graph(struct wk_call *c, const struct vg_capture_graph_request *in)
+{
+	struct wk_object *stream WK_HELD = NULL;
+	struct wk_tip tip;
+	CUresult r;
+
+	pthread_mutex_lock(&wk_numbers_lock);
+	r = wk_capture_tip(c, in->stream, &stream, &tip);
+	if (r == CUDA_SUCCESS)
+		r = put_graph(c, in, stream, &tip);
+	pthread_mutex_unlock(&wk_numbers_lock);
+	return r;
+}
+
+CUresult wk_do_capture_depend(struct wk_call *c, const struct vg_capture_depend_request *in)
+{
+	struct wk_use use WK_USED = { NULL, NULL, false };
+	struct wk_object *stream WK_HELD = NULL;
+	CUgraphNode nodes[MOST_DEPENDENCIES];
+	struct wk_tip tip;
+	size_t count = 0;
+	CUresult r = in->only <= CU_STREAM_SET_CAPTURE_DEPENDENCIES ? wk_graph_use(c, in->graph, &use) :
+								      CUDA_ERROR_INVALID_VALUE;
+
+	if (r == CUDA_SUCCESS && !use.stream)
+		r = CUDA_ERROR_ILLEGAL_STATE;
+	if (r == CUDA_SUCCESS)
+		r = wk_capture_tip(c, in->stream, &stream, &tip);
+	if (r == CUDA_SUCCESS && tip.capture != use.graph->graph->capture)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = wk_read_nodes(use.graph, &in->dependencies, nodes, MOST_DEPENDENCIES, &count);
+	return r == CUDA_SUCCESS ? wk_driver.cuStreamUpdateCaptureDependencies(wk_raw(stream), nodes, count, in->only) : r;
+}
+
+/* ---- into a graph that is there */
+
+/* Under the lock: the capture has begun, and is ended again where it cannot be known. */
+static CUresult know(struct wk_call *c, struct wk_object *stream, uint64_t handle, struct wk_object *graph)
+{
+	CUstreamCaptureStatus status;
+	cuuint64_t capture = 0;
+	struct wk_numbering *n = NULL;
+	CUgraph same;
+	CUresult r = wk_capture_ask(stream, &status, &capture);
+
+	if (r == CUDA_SUCCESS && capture)
+		n = wk_numbers_of(c->session, capture, true);
+	if (n && !n->graph) {
+		graph->graph->given = true;
+		join(n, graph, handle);
+		return CUDA_SUCCESS;
+	}
+	wk_driver.cuStreamEndCapture(wk_raw(stream), &same);
+	return r == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : r;
+}
+
+/* Under the lock. */
+static CUresult begin(struct wk_call *c, const struct vg_capture_into_request *in, struct wk_object *graph,
+		      struct wk_object *stream)
+{
+	CUgraphNode nodes[MOST_DEPENDENCIES];
+	size_t count = 0;
+	CUresult r = wk_read_nodes(graph, &in->dependencies, nodes, MOST_DEPENDENCIES, &count);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (!atomic_load(&c->session->captures)) /* of captures whose stream was destroyed */
+		wk_numbers_drop(c->session, 0);
+	atomic_fetch_add(&c->session->captures, 1);
+	wk_share_prepare_capture();
+	r = wk_driver.cuStreamBeginCaptureToGraph(wk_raw(stream), graph->driver, nodes, NULL, count,
+						  CU_STREAM_CAPTURE_MODE_RELAXED);
+	if (r == CUDA_SUCCESS)
+		r = know(c, stream, in->stream, graph);
+	if (r == CUDA_SUCCESS && !stream->capturing)
+		stream->capturing = c->session;
+	else
+		atomic_fetch_sub(&c->session->captures, 1);
+	return r;
+}
+
+CUresult wk_do_capture_into(struct wk_call *c, const struct vg_capture_into_request *in)
+{
+	struct wk_object *graph WK_HELD = NULL, *stream WK_HELD = NULL;
+	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
+
+	if (r == CUDA_SUCCESS && !stream)
+		r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	if (r == CUDA_SUCCESS)
+		r = wk_graph_hold(c, in->graph, &graph);
+	if (r == CUDA_SUCCESS && (graph->lent || graph->context != stream->context))
+		r = CUDA_ERROR_NOT_SUPPORTED;
+	if (r != CUDA_SUCCESS)
+		return r;
+	pthread_mutex_lock(&wk_numbers_lock);
+	r = atomic_load(&graph->graph->stream) ? CUDA_ERROR_ILLEGAL_STATE : begin(c, in, graph, stream);
+	pthread_mutex_unlock(&wk_numbers_lock);
+	return r;
+}
+
+/* ---- the end */
+
+/* All that was captured meanwhile is the graph's, too: nobody knows by which capture. */
+static CUresult keep(struct wk_call *c, struct wk_object *o, CUgraph driver)
+{
+	struct wk_session *s = c->session;
+	struct wk_graph *g = o->graph;
+	CUresult r = wk_nodes_charge(s->captured) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (r == CUDA_SUCCESS)
+		g->weight += s->captured;
+	if (r == CUDA_SUCCESS)
+		r = wk_holds_add_all(&g->holds, &s->capture_holds);
+	if (r == CUDA_SUCCESS)
+		r = wk_numbers_rest(g, driver);
+	if (r == CUDA_SUCCESS)
+		r = wk_capture_charge(g, g->count);
+	return r == CUDA_SUCCESS ? wk_capture_check(c, g) : r;
+}
+
+/* Under the lock: the driver's answer. The graph is not kept where it may not be; where it was the capture's, it has gone. */
+static CUresult finish(struct wk_call *c, const struct vg_capture_finish_request *in, struct wk_object *o,
+		       struct wk_object *stream)
+{
+	struct wk_graph *g = o->graph;
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	cuuint64_t number = 0;
+	CUgraph driver = NULL;
+	CUresult kept, r = wk_driver.cuStreamEndCapture(wk_raw(stream), &driver);
+
+	if (r != CUDA_SUCCESS && (wk_capture_ask(stream, &status, &number) != CUDA_SUCCESS ||
+				  status != CU_STREAM_CAPTURE_STATUS_NONE))
+		return r; /* it goes on */
+	atomic_store(&g->stream, 0);
+	kept = r == CUDA_SUCCESS || g->given ? keep(c, o, o->driver) : r;
+	if (r == CUDA_SUCCESS && kept == CUDA_SUCCESS)
+		o->lent = false;
+	if (kept != CUDA_SUCCESS) {
+		if (r == CUDA_SUCCESS)
+			o->lent = false; /* ends with its object */
+		wk_remove(c, WK_GRAPH, in->graph);
+	}
+	wk_numbers_drop(c->session, g->capture);
+	return r == CUDA_SUCCESS ? kept : r;
+}
+
+CUresult wk_do_capture_finish(struct wk_call *c, const struct vg_capture_finish_request *in)
+{
+	struct wk_object *graph WK_HELD = NULL, *stream WK_HELD = NULL;
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	const struct wk_numbering *n;
+	cuuint64_t number = 0;
+	CUresult r = wk_hold(c, WK_GRAPH, in->graph, &graph);
+
+	if (r == CUDA_SUCCESS)
+		r = wk_hold(c, WK_STREAM, in->stream, &stream);
+	if (r == CUDA_SUCCESS && !stream)
+		r = CUDA_ERROR_ILLEGAL_STATE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	pthread_mutex_lock(&wk_numbers_lock);
+	n = wk_numbers_of(c->session, graph->graph->capture, false);
+	if (!n || n->graph != graph || atomic_load(&graph->graph->stream) != in->stream)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = wk_capture_ask(stream, &status, &number);
+	if (r == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE && number != graph->graph->capture)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = status == CU_STREAM_CAPTURE_STATUS_NONE ? CUDA_ERROR_ILLEGAL_STATE : finish(c, in, graph, stream);
+	pthread_mutex_unlock(&wk_numbers_lock);
+	wk_capture_over(c->session, stream);
+	return r;
+}
