@@ -230,17 +230,20 @@ static int use_graph(struct guest *g)
 /* Each kind of node is read, and a kernel's attributes. */
 static int read_graph(struct guest *g)
 {
-	static const struct { uint32_t op; int times; } turns[] = {
-		{ VG_OP_graph_create, 1 }, { VG_OP_graph_kernel, 2 }, { VG_OP_graph_memset, 1 }, { VG_OP_graph_event, 2 },
-		{ VG_OP_graph_copy, 1 }, { VG_OP_graph_child, 2 }, { VG_OP_graph_node_read, 12 },
-		{ VG_OP_graph_kernel_attribute, 8 }, { VG_OP_graph_kernel_attributes, 4 }, { VG_OP_graph_child_graph, 8 },
-		{ VG_OP_graph_node_read, 4 }, { VG_OP_graph_node_destroy, 4 },
+	static const struct { uint32_t op; int times; unsigned int how; } turns[] = {
+		{ VG_OP_graph_create, 1, 0 }, { VG_OP_graph_kernel, 12, 1 }, { VG_OP_graph_copy, 3, 1 }, { VG_OP_graph_child, 3, 1 },
+		{ VG_OP_graph_memset, 1, 1 }, { VG_OP_graph_event, 3, 1 }, { VG_OP_graph_node_read, 20, 0 },
+		{ VG_OP_graph_kernel_attribute, 8, 0 }, { VG_OP_graph_kernel_attributes, 6, 0 }, { VG_OP_graph_child_graph, 14, 0 },
+		{ VG_OP_graph_node_read, 4, 0 }, { VG_OP_graph_node_destroy, 6, 0 },
 	};
-	int error = 0;
+	int error = prepare(g); /* so that there is a function */
 
-	for (size_t i = 0; i < sizeof(turns) / sizeof(turns[0]) && !error; i++)
+	for (size_t i = 0; i < sizeof(turns) / sizeof(turns[0]) && !error; i++) {
+		g->how = turns[i].how;
 		for (int n = 0; n < turns[i].times && !error; n++)
 			error = step(g, find(turns[i].op));
+	}
+	g->how = 0;
 	return error;
 }
 
@@ -415,7 +418,7 @@ static void *live(void *argument)
 			error = capture(g);
 		if (!error && guest_once_in(g, 40))
 			error = steer(g);
-		if (!error && guest_once_in(g, 60))
+		if (!error && guest_once_in(g, 50))
 			error = read_graph(g);
 		if (!error && guest_once_in(g, 60))
 			error = use_linker(g);
