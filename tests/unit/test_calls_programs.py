@@ -248,8 +248,8 @@ ok(cu.cuStreamSynchronize(s)); ok(cu.cuMemcpyDtoH_v2(back, p, c_size_t(4))); ass
     assert rig.status().violations.count == 0
 
 
-def test_a_graph_under_capture_has_its_handle_and_is_not_read_before(rig: Rig) -> None:
-    """As cuda-core asks for it: also from a stream that has joined. What is in it is refused, by name."""
+def test_a_graph_under_capture_has_its_handle_and_is_read(rig: Rig) -> None:
+    """As cuda-core asks for it: also from a stream that has joined."""
     process = start_python(
         rig,
         """
@@ -267,8 +267,8 @@ for _ in range(3):
     assert status == 1 and number and graph and ask(t) == (0, 0, None)
     ok(cu.cuEventRecord(e, s)); ok(cu.cuStreamWaitEvent(t, e, 0))
     assert ask(t) == (1, number, graph)
-    assert cu.cuGraphDestroy(c_void_p(graph)) == 1
-    assert cu.cuGraphGetNodes(c_void_p(graph), None, byref(c_size_t())) == 801
+    assert cu.cuGraphDestroy(c_void_p(graph)) == 401
+    nodes = c_size_t(); ok(cu.cuGraphGetNodes(c_void_p(graph), None, byref(nodes))); assert nodes.value == 1
     ok(cu.cuEventRecord(e, t)); ok(cu.cuStreamWaitEvent(s, e, 0))
     ok(cu.cuStreamEndCapture(s, byref(g))); assert g.value == graph and ask(s) == (0, 0, None)
     ok(cu.cuGraphInstantiateWithFlags(byref(f), g, u64(0))); ok(cu.cuGraphLaunch(f, s)); ok(cu.cuGraphDestroy(g))
@@ -277,9 +277,7 @@ ok(cu.cuStreamBeginCapture_v2(s, 0)); ok(cu.cuStreamDestroy_v2(s))     # its han
     )
     said = process.communicate(timeout=PROGRAM_S)[1].splitlines()
     assert process.returncode == 0, said
-    assert said == [
-        "vgpumgr: the use of a graph that is being captured is not supported over a forwarded GPU"
-    ]
+    assert not said
     assert rig.status().violations.count == 0
 
 
