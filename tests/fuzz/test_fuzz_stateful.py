@@ -45,7 +45,7 @@ NULL_SOURCES = ("mathematics", "networks", "solvers", "sparses", "transforms")
 #: the filter's tables are executed instruction by instruction in tests/unit/test_filter_table.py; main() is not linked;
 #: shares and the window take it that a process has one session, as a worker's have: the channel's tests run them
 #: (test_calls_with_share.py, tests/sanitize)
-UNGATED = ("filter.c", "main.c", "share.c", "share_waits.c", "window.c", *MATHEMATICS)
+UNGATED = ("filter.c", "main.c", "share.c", "window.c", *MATHEMATICS)
 SANITIZERS = {
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     "thread": ("-fsanitize=thread", "-Wno-tsan"),

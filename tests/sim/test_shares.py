@@ -158,16 +158,17 @@ def test_an_endless_kernel_is_named_and_stops_nobody() -> None:
         wait_for(lambda: not (s := tenants[0].rig.status().share) or not s.overdue_ns, "its end")
 
 
-#: a stream waits for memory until a line comes; then a copy, which waits for no turn, lets it go on
+#: a stream waits for memory until a line comes; then a copy, which waits for no turn, ends that, and there is more to do
 WAITING = """
 context(); s, p = c_void_p(), memory(64)
 ok(cu.cuStreamCreate(byref(s), 1)); ok(cu.cuMemsetD8_v2(p, 0, c_size_t(64))); ok(cu.cuCtxSynchronize())
 ok(cu.cuStreamWaitValue32_v2(s, p, 1, 0))
-for i in range(8): ok(cu.cuMemsetD32Async(ctypes.c_uint64(p.value + 8), i, c_size_t(4), s))
 print("waits", flush=True)
 sys.stdin.readline()
 assert cu.cuStreamQuery(s) == 600
-ok(cu.cuMemcpyHtoD_v2(p, (ctypes.c_uint32 * 1)(1), c_size_t(4))); ok(cu.cuStreamSynchronize(s))
+ok(cu.cuMemcpyHtoD_v2(p, (ctypes.c_uint32 * 1)(1), c_size_t(4)))
+for i in range(8): ok(cu.cuMemsetD32Async(ctypes.c_uint64(p.value + 8), i, c_size_t(4), s))
+ok(cu.cuStreamSynchronize(s))
 back = ctypes.c_uint32(); ok(cu.cuMemcpyDtoH_v2(byref(back), ctypes.c_uint64(p.value + 8), c_size_t(4)))
 print(back.value, flush=True)
 """
@@ -189,6 +190,20 @@ def test_a_stream_that_waits_for_memory_has_no_turn() -> None:
         assert process.stdout.readline() == "7\n", process.stderr
         process.communicate(timeout=60)
         assert process.returncode == 0
+
+
+def test_what_is_put_behind_a_wait_for_memory_is_paid() -> None:
+    """Put there in its own turn, and let go while the other one has it: what the hardware counts is charged."""
+    with share_out("burst", (20, 80)) as tenants:
+        tenants[0].start(Load(5_000_000, 1, 8, flight=1, late_us=15_000))
+        tenants[1].start(BUSY)
+        before, had = tenants[0].rig.status().share, tenants[0].read_device_ns()
+        time.sleep(4)
+        had = tenants[0].read_device_ns() - had
+        after = tenants[0].rig.status().share
+        assert before is not None
+        assert after is not None
+        assert 0 < had < 1.2 * (after.used_ns - before.used_ns), (had, before, after)
 
 
 def test_more_streams_and_processes_are_no_more_time() -> None:

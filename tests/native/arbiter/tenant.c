@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tenant STEP_NS STEPS DEPTH STREAMS FLIGHT: a guest process that computes without end. Its kernel is STEPS times a nanosleep
+ * tenant STEP_NS STEPS DEPTH STREAMS FLIGHT [LATE_US]: a guest process that computes without end. Its kernel is STEPS times a nanosleep
  * of STEP_NS, which is device time on a simulated machine with a clock; STEPS 0: it never ends. DEPTH kernels are launched into
  * each of STREAMS streams, FLIGHT times; then the oldest of them are waited for, and as many are launched: with more than one in
- * flight no stream lacks work. SIGTERM ends it; it prints "ready", and at the end how many kernels it has done, or the CUDA error.
+ * flight no stream lacks work. With LATE_US each launch stands behind a wait for memory, which a copy ends so much later: what
+ * runs then was put there in another turn. SIGTERM ends it; it prints "ready", and at the end how many kernels it has done, or the CUDA error.
  */
 #include <cuda.h>
 #include <dlfcn.h>
@@ -52,6 +53,8 @@ static struct {
 	CUresult (*init)(unsigned), (*device)(CUdevice *, int), (*retain)(CUcontext *, CUdevice), (*current)(CUcontext);
 	CUresult (*load)(CUmodule *, const void *), (*function)(CUfunction *, CUmodule, const char *);
 	CUresult (*stream)(CUstream *, unsigned), (*wait)(CUevent), (*event)(CUevent *, unsigned), (*record)(CUevent, CUstream);
+	CUresult (*alloc)(CUdeviceptr *, size_t), (*copy)(CUdeviceptr, const void *, size_t);
+	CUresult (*hold)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 	CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);
 } cuda;
 
@@ -73,17 +76,30 @@ static void open_library(void)
 	*(void **)&cuda.wait = find(library, "cuEventSynchronize");
 	*(void **)&cuda.event = find(library, "cuEventCreate");
 	*(void **)&cuda.record = find(library, "cuEventRecord");
+	*(void **)&cuda.alloc = find(library, "cuMemAlloc_v2");
+	*(void **)&cuda.copy = find(library, "cuMemcpyHtoD_v2");
+	*(void **)&cuda.hold = find(library, "cuStreamWaitValue32_v2");
 	*(void **)&cuda.launch = find(library, "cuLaunchKernel");
 }
 
-static unsigned depth;
+static unsigned depth, late_us;
+static CUdeviceptr flag; /* launches before this number go on */
 static void *arguments[2];
 
 static void launch(CUfunction function, CUstream stream, CUevent event)
 {
+	static cuuint32_t number;
+
+	number++;
+	if (late_us)
+		check(cuda.hold(stream, flag, number, CU_STREAM_WAIT_VALUE_GEQ), "cuStreamWaitValue32");
 	for (unsigned i = 0; i < depth; i++)
 		check(cuda.launch(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL), "cuLaunchKernel");
 	check(cuda.record(event, stream), "cuEventRecord");
+	if (late_us) {
+		usleep(late_us);
+		check(cuda.copy(flag, &number, sizeof(number)), "cuMemcpyHtoD");
+	}
 }
 
 static CUfunction begin(unsigned streams, CUstream *stream)
@@ -99,6 +115,8 @@ static CUfunction begin(unsigned streams, CUstream *stream)
 	check(cuda.current(context), "cuCtxSetCurrent");
 	check(cuda.load(&module, image), "cuModuleLoadData");
 	check(cuda.function(&function, module, "work"), "cuModuleGetFunction");
+	check(cuda.alloc(&flag, 4), "cuMemAlloc");
+	check(cuda.copy(flag, &(cuuint32_t){ 0 }, 4), "cuMemcpyHtoD");
 	for (unsigned i = 0; i < streams; i++)
 		check(cuda.stream(&stream[i], CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 	return function;
@@ -106,7 +124,7 @@ static CUfunction begin(unsigned streams, CUstream *stream)
 
 int main(int argc, char **argv)
 {
-	unsigned step = argc == 6 ? (unsigned)atoi(argv[1]) : 0, steps = step ? (unsigned)atoi(argv[2]) : 0;
+	unsigned step = argc == 6 || argc == 7 ? (unsigned)atoi(argv[1]) : 0, steps = step ? (unsigned)atoi(argv[2]) : 0;
 	unsigned streams = step ? (unsigned)atoi(argv[4]) : 0;
 	unsigned flights = step ? (unsigned)atoi(argv[5]) : 0;
 	CUstream stream[STREAMS] = { NULL };
@@ -115,6 +133,7 @@ int main(int argc, char **argv)
 	CUfunction function;
 
 	depth = step ? (unsigned)atoi(argv[3]) : 0;
+	late_us = argc == 7 ? (unsigned)atoi(argv[6]) : 0;
 	arguments[0] = &step;
 	arguments[1] = &steps;
 	if (!step || !depth || !streams || streams > STREAMS || !flights || flights > FLIGHTS)

@@ -31,8 +31,7 @@ CUresult wk_do_stream_memory(struct wk_call *c, const struct vg_stream_memory_re
 {
 	struct wk_object *stream WK_HELD = NULL;
 	CUstreamBatchMemOpParams list[CUDA_MEMORY_OPERATIONS];
-	struct wk_wait *wait = NULL;
-	bool waits = false;
+	bool waits = false, alone = false;
 	unsigned int count;
 	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
 
@@ -43,8 +42,9 @@ CUresult wk_do_stream_memory(struct wk_call *c, const struct vg_stream_memory_re
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (waits)
-		wait = wk_share_wait_begin(c, stream);
+		alone = wk_share_wait_begin(c, stream);
 	r = wk_driver.cuStreamBatchMemOp_v2(wk_raw(stream), count, list, 0);
-	wk_share_wait_end(c, stream, wait, r);
+	if (waits)
+		wk_share_wait_end(c, stream, alone, r);
 	return r;
 }

@@ -96,6 +96,15 @@ static void end_mapping(const struct wk_object *o)
 	wk_release(o->space);
 }
 
+/* Those of share.c. */
+static void end_events(const struct wk_object *stream)
+{
+	if (stream->mark)
+		wk_driver.cuEventDestroy_v2(stream->mark);
+	if (stream->before)
+		wk_driver.cuEventDestroy_v2(stream->before);
+}
+
 void wk_destroy(const struct wk_object *o)
 {
 	if (o->owner)
@@ -111,6 +120,7 @@ void wk_destroy(const struct wk_object *o)
 		if (o->capturing)
 			atomic_fetch_sub(&o->capturing->captures, 1);
 		wk_driver.cuStreamDestroy_v2(o->driver);
+		end_events(o);
 		wk_refund(o->kind, o->bytes);
 		break;
 	case WK_EVENT:

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "share.h"
-#include "share_waits.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -17,6 +16,9 @@ enum {
 	DRAIN_MOST_NS = 1000000,
 	DRAIN_PART = 64,
 };
+
+/* What a target had put into it last: OPENING while a wait for memory is being put there. */
+enum wk_last { LAST_WORK, LAST_OPENING, LAST_WAIT };
 
 /* Streams that may have work on the device, and contexts whose default stream may. One session is served by a process. */
 static struct {
@@ -94,6 +96,8 @@ void wk_share_mark_target(struct wk_call *c, struct wk_object *target)
 {
 	bool captures;
 
+	if (atomic_load(&target->last) != LAST_WORK)
+		atomic_store(&target->last, LAST_WORK);
 	if (atomic_load_explicit(&target->marked, memory_order_relaxed))
 		return;
 	if (target->kind == WK_STREAM && wk_capture_asks(c, target, &captures) == CUDA_SUCCESS && captures)
@@ -102,34 +106,34 @@ void wk_share_mark_target(struct wk_call *c, struct wk_object *target)
 		queue(target);
 }
 
+/* Takes one of the context's out of the list, or any (NULL); the list's hold of it is the caller's then. */
+static struct wk_object *take_one(const struct wk_object *context)
+{
+	struct wk_object **at, *found;
+
+	pthread_mutex_lock(&share.lock);
+	for (at = &share.first; *at && context && (*at)->context != context;)
+		at = &(*at)->next_queued;
+	found = *at;
+	if (found) {
+		*at = found->next_queued;
+		found->queued = found->has_mark = false;
+		atomic_store(&found->marked, false);
+	}
+	pthread_mutex_unlock(&share.lock);
+	return found;
+}
+
 void wk_share_forget(struct wk_call *c, struct wk_object *context)
 {
-	struct wk_object **at, *gone = NULL, *next;
+	struct wk_object *gone;
 
 	if (!vg_share_row)
 		return;
 	atomic_fetch_add(&vg_share_row->work, ONE_ENTERS);
 	c->sharing = true;
-	pthread_mutex_lock(&share.lock);
-	for (at = &share.first; *at;) {
-		struct wk_object *o = *at;
-
-		if (o->context != context) {
-			at = &o->next_queued;
-			continue;
-		}
-		*at = o->next_queued;
-		o->queued = false;
-		atomic_store(&o->marked, false);
-		o->next_queued = gone;
-		gone = o;
-	}
-	pthread_mutex_unlock(&share.lock);
-	for (; gone; gone = next) {
-		next = gone->next_queued;
-		wk_waits_drop(gone, false);
+	while ((gone = take_one(context)))
 		wk_release(gone);
-	}
 }
 
 /* ---- host functions */
@@ -164,36 +168,40 @@ void wk_share_resume(struct wk_session *session, struct wk_object *target)
 
 /* ---- waits for memory */
 
-struct wk_wait *wk_share_wait_begin(struct wk_call *c, const struct wk_object *stream)
+static bool record_before(struct wk_object *target, const struct wk_object *stream)
 {
-	return c->sharing ? wk_wait_begin(stream) : NULL;
+	if (!target->before && wk_driver.cuEventCreate(&target->before, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+		return false;
+	return wk_driver.cuEventRecordWithFlags(target->before, wk_raw(stream), 0) == CUDA_SUCCESS;
 }
 
-static bool add_wait(struct wk_object *target, struct wk_wait *wait)
+/*
+ * `last` is set before `work` is read, and who comes in beside raises `work` before it reads `last` (wk_share_mark_target): one
+ * of the two sees the other.
+ */
+bool wk_share_wait_begin(struct wk_call *c, struct wk_object *stream)
 {
-	bool added;
+	struct wk_object *target = stream ? stream : c->context;
 
-	pthread_mutex_lock(&share.lock);
-	added = target->queued && wk_waits_add(target, wait);
-	pthread_mutex_unlock(&share.lock);
-	return added;
+	if (!c->sharing)
+		return false;
+	atomic_store(&target->last, LAST_OPENING);
+	return (uint32_t)atomic_load(&vg_share_row->work) == 1 && record_before(target, stream);
 }
 
-void wk_share_wait_end(struct wk_call *c, struct wk_object *stream, struct wk_wait *wait, CUresult r)
+void wk_share_wait_end(struct wk_call *c, struct wk_object *stream, bool alone, CUresult r)
 {
-	if (!wait)
-		return;
-	if (r != CUDA_SUCCESS || !wk_wait_follow(wait, stream) || !add_wait(stream ? stream : c->context, wait))
-		wk_wait_end(wait);
+	struct wk_object *target = stream ? stream : c->context;
+	uint32_t opening = LAST_OPENING;
+
+	if (c->sharing)
+		atomic_compare_exchange_strong(&target->last, &opening, alone && r == CUDA_SUCCESS ? LAST_WAIT : LAST_WORK);
 }
 
-/* Under the lock. */
-static bool any_waits(void)
+/* Whether it has got to a wait that is the last it has to do. */
+static bool is_at_wait(const struct wk_object *o)
 {
-	for (const struct wk_object *o = share.first; o; o = o->next_queued)
-		if (o->waits)
-			return true;
-	return false;
+	return atomic_load(&o->last) == LAST_WAIT && wk_driver.cuEventQuery(o->before) == CUDA_SUCCESS;
 }
 
 /* ---- captures */
@@ -246,10 +254,8 @@ static bool look(struct wk_object **gone)
 		return false;
 	for (struct wk_object *o = share.first; o; o = o->next_queued)
 		atomic_store(&o->marked, false); /* the next launch into it queues it again */
-	for (struct wk_object *o = share.first; o; o = o->next_queued) {
+	for (struct wk_object *o = share.first; o; o = o->next_queued)
 		o->works = ask(o) == CUDA_ERROR_NOT_READY;
-		o->waiting = o->works && wk_waits_hold(o);
-	}
 	if (atomic_load(&vg_share_row->work) != work) {
 		for (struct wk_object *o = share.first; o; o = o->next_queued)
 			atomic_store(&o->marked, true);
@@ -259,7 +265,7 @@ static bool look(struct wk_object **gone)
 		struct wk_object *o = *at;
 
 		if (o->works) {
-			bool held = o->waiting || atomic_load(&o->held);
+			bool held = atomic_load(&o->held) || is_at_wait(o);
 
 			if (!held)
 				atomic_store(&o->marked, true);
@@ -268,8 +274,8 @@ static bool look(struct wk_object **gone)
 			continue;
 		}
 		*at = o->next_queued;
-		o->queued = false;
-		o->next_queued = *gone;
+		o->queued = o->has_mark = false;
+		o->next_gone = *gone; /* a launch may queue it again before it is released */
 		*gone = o;
 	}
 	return all;
@@ -278,14 +284,8 @@ static bool look(struct wk_object **gone)
 static void release(struct wk_object *gone)
 {
 	while (gone) {
-		struct wk_object *next = gone->next_queued;
-		CUevent mark = gone->mark;
-		bool current = (mark || gone->waits) && wk_set_current(gone->context) == CUDA_SUCCESS;
+		struct wk_object *next = gone->next_gone;
 
-		gone->mark = NULL;
-		if (mark && current)
-			wk_driver.cuEventDestroy_v2(mark);
-		wk_waits_drop(gone, current);
 		wk_release(gone);
 		gone = next;
 	}
@@ -336,39 +336,12 @@ static void attend(void)
 	}
 }
 
-/*
- * Under the lock. Nothing says when a wait for memory ends: what sets the value may be a copy, which waits for no turn. What
- * goes on then is work as any other.
- */
-static void watch_waits(void)
-{
-	struct timespec until;
-	struct wk_object *gone = NULL;
-
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += OPEN_NS;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
-	pthread_cond_timedwait(&share.more, &share.lock, &until);
-	if (share.stopping || atomic_load(&vg_share_row->busy))
-		return;
-	if (!look(&gone)) {
-		atomic_store(&vg_share_row->busy, 1);
-		vg_share_ring();
-	}
-	pthread_mutex_unlock(&share.lock);
-	release(gone);
-	pthread_mutex_lock(&share.lock);
-}
-
 static void *serve(void *unused)
 {
 	pthread_mutex_lock(&share.lock);
 	while (!share.stopping) {
 		if (atomic_load(&vg_share_row->busy))
 			attend();
-		else if (any_waits())
-			watch_waits();
 		else
 			pthread_cond_wait(&share.more, &share.lock);
 	}
@@ -404,8 +377,7 @@ void wk_share_stop(void)
 	pthread_cond_broadcast(&share.more);
 	while (share.started && !share.ended)
 		pthread_cond_wait(&share.more, &share.lock);
-	gone = share.first;
-	share.first = NULL;
 	pthread_mutex_unlock(&share.lock);
-	release(gone);
+	while ((gone = take_one(NULL)))
+		wk_release(gone);
 }

@@ -43,9 +43,12 @@ struct wk_object *wk_share_target(struct wk_call *c, struct wk_object *stream);
 void wk_share_reached(struct wk_object *target);
 void wk_share_resume(struct wk_session *session, struct wk_object *target);
 
-/* Around a call that has the stream (NULL: the context's default one) wait for memory; NULL: nothing is to be remembered. */
-struct wk_wait;
-struct wk_wait *wk_share_wait_begin(struct wk_call *c, const struct wk_object *stream);
-void wk_share_wait_end(struct wk_call *c, struct wk_object *stream, struct wk_wait *wait, CUresult r);
+/*
+ * Around a call that has the stream (NULL: the context's default one) wait for memory, as the last that it has to do. A stream
+ * that has got to such a wait has nothing on the device, and nothing begins there by itself: what is put behind needs a turn.
+ * `alone`: what begin has answered.
+ */
+bool wk_share_wait_begin(struct wk_call *c, struct wk_object *stream);
+void wk_share_wait_end(struct wk_call *c, struct wk_object *stream, bool alone, CUresult r);
 
 #endif

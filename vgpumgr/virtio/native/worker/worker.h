@@ -88,10 +88,12 @@ struct wk_object {
 	/* share.c: the work that it has on the device, as a stream or as a context with its default stream */
 	_Atomic bool marked;          /* it is in the list, and will be asked after what is launched now */
 	_Atomic uint32_t held;        /* host functions that hold the stream now */
+	_Atomic uint32_t last;        /* enum wk_last: what was put into it last */
 	struct wk_object *next_queued;
-	CUevent mark;                 /* behind its work, where a capture has begun; NULL: none was made */
-	bool queued, works, waiting, has_mark; /* under the list's lock */
-	struct wk_wait *waits;        /* for values in memory, the first of them first: share_waits.c; under the list's lock */
+	CUevent mark;                 /* behind its work, where a capture has begun; NULL: none was made; ends with the object */
+	CUevent before;               /* the same of the last wait for memory, recorded before it */
+	bool queued, works, has_mark; /* under the list's lock */
+	struct wk_object *next_gone;  /* of those that have left the list: its thread's alone */
 	/* under the session's lock */
 	struct wk_object *owned, *next, **link; /* what is owned and in a table; the neighbours below the same owner */
 	uint32_t slot;
