@@ -310,6 +310,25 @@ def test_a_held_compute_instance_keeps_its_neighbours_movable() -> None:
 # MIG mode, several GPUs
 
 
+def test_beside_shares_what_is_allowed_to_go_comes_before_what_is_not() -> None:
+    """The shares have to go, and one of two whole slices: the one that may."""
+    gpu = make_gpu(A100, [("2g.10gb", 0), ("2g.10gb", 2), ("3g.20gb", 4)])
+    whole = [Pinned(gpu.uuid, number, f"vm{number}", 0) for number in (1, 2)]
+    share = Pinned(gpu.uuid, 3, "vm3", 0, is_share=True)
+    target = want(gpu, "2g.10gb")
+    for allowed in ({whole[0].key}, {whole[1].key}, {one.key for one in whole}):
+        refusal = try_layout([gpu], [target], [*whole, share], allowed)
+        assert isinstance(refusal, Refusal)
+        assert refusal.in_the_way == (share,)
+        assert refusal.helps == "detach the holders of these shares (vgpumgr detach), then repeat"
+    refusal = try_layout([gpu], [target], [*whole, share])
+    assert isinstance(refusal, Refusal)
+    assert refusal.in_the_way in {(share, one) for one in whole}
+    assert str(refusal.helps).endswith(
+        "; stop or detach the other holders, or name the slices with --allow-disruptive, then repeat"
+    )
+
+
 def test_mode_goes_on_first_and_off_last() -> None:
     off = make_gpu(A30, None)
     plan = plan_layout([off], [want(off, "2g.12gb")])

@@ -208,6 +208,18 @@ def test_a_gpu_whose_driver_gives_no_temperature_and_power_has_no_series_of_them
     assert read(0, 61_500) == {"gpu_temperature_celsius": 0, "gpu_power_watts": 61.5}
 
 
+def test_all_vms_with_shares_of_an_instance_are_in_its_domain(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path)
+    for vm in ("vm01", "vm02"):
+        bench.service.attach(AttachRequest(vm, "share:2GiB,10%@1g.10gb"))
+    seen = Observation(bench.nvml.read_inventory(), owners=tuple(bench.store.list_owners()))
+    samples = list_samples(Collected(seen, True, 0.0, 0.0), (), "1", "h")
+    found = [s.labels["domain"] for s in samples if s.name == "mig_instance_info"]
+    assert [sorted(text.split(",")) for text in found] == [["vm01", "vm02"]]
+    (spec,) = [spec for spec in METRICS if spec.name == "mig_instance_info"]
+    assert "all of them with commas" in spec.help
+
+
 def test_drift_is_counted_by_kind(tmp_path: Path) -> None:
     bench = make_bench(tmp_path)
     bench.service.attach(AttachRequest(vm="vm01", profile="1g.10gb"))

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.boards import make_gpu, make_instance
+from vgpumgr.backends.mig_places import choose_slices
 from vgpumgr.backends.mig_shares import choose_instance_shares
-from vgpumgr.errors import NoRoomError, VgpumgrError
+from vgpumgr.errors import GpuDrainedError, NoRoomError, NotPermittedError, VgpumgrError
 from vgpumgr.mig.placement import count_fits
 from vgpumgr.model.attachment import (
     AttachmentRecord,
@@ -24,7 +25,7 @@ from vgpumgr.model.attachment import (
     SharePart,
 )
 from vgpumgr.model.choices import Backend, ComputePolicy
-from vgpumgr.model.gpu import Gpu
+from vgpumgr.model.gpu import Drain, Gpu
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.request import AttachRequest, ShareRequest, parse_profile_request
 from vgpumgr.model.shares import Share, name_share
@@ -167,6 +168,110 @@ def test_a_refusal_counts_shares_in_what_is_there_and_in_what_could_be_made() ->
             choose(gpus, records, replace(one, count=6, spread=spread))
         assert "5 fit: 1 on " in str(caught.value.why)
         assert "for another" not in str(caught.value.why)
+
+
+def test_to_spread_comes_before_nearness() -> None:
+    near = replace(
+        make_gpu(index=0, layout=[("4g.40gb", 0), ("1g.10gb", 4), ("1g.10gb", 5)]), numa_node=0
+    )
+    gpus = [near, replace(make_gpu(index=1, layout=[]), numa_node=1)]
+    request = AttachRequest("vm01", "share:2GiB,10%@1g.10gb", count=3, spread=True)
+    seats = choose(gpus, [], request, [0])
+    assert Counter(seat.gpu.index for seat in seats) == {0: 1, 1: 2}
+    assert len({(seat.gpu.index, str(seat.instance)) for seat in seats}) == 3
+    # also where the near one has shares already: all but the first are elsewhere
+    records = [carry_out(gpus, seats[0], "1")]
+    seats = choose(gpus, records, request, [0])
+    assert Counter(seat.gpu.index for seat in seats) == {0: 1, 1: 2}
+    # more than there are instances go to the emptiest of the near ones
+    seats = choose(gpus, records, replace(request, count=9), [0])
+    assert Counter(seat.gpu.index for seat in seats) == {0: 2, 1: 7}
+
+
+def test_a_near_gpu_that_refuses_a_call_is_no_reason_to_refuse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpus = [replace(make_gpu(index=index, layout=[]), numa_node=index) for index in (0, 1)]
+
+    def refuse(*words: Any) -> Any:
+        if len(words[-1]) == 1:
+            raise NotPermittedError("only root can see where a place is free")
+        return choose_slices(*words)
+
+    monkeypatch.setattr("vgpumgr.backends.mig_shares.choose_slices", refuse)
+    (seat,) = choose(gpus, [], AttachRequest("vm01", "share:2GiB,10%@1g.10gb"), [0])
+    assert seat.gpu.index == 0
+
+
+def test_a_whole_slice_says_how_near_the_gpu_is_that_is_named() -> None:
+    gpus = [
+        replace(make_gpu(index=index, layout=[("1g.10gb", 0)]), numa_node=index) for index in (0, 1)
+    ]
+    for number in (0, 1):
+        compute = gpus[number].instances[0].compute_instances[0]
+        for selector in (str(number), str(compute.uuid)):
+            request = AttachRequest("vm01", "1g.10gb", gpu=selector)
+            snapshot = Snapshot(gpus=tuple(gpus), records=())
+            (seat,) = choose_slices(request, [0], snapshot, NAME, "no")
+            near = "; on the VM's NUMA node 0"
+            far = "; on NUMA node 1, as --gpu asks: the VM's is 0"
+            assert seat.choice.why.endswith(far if number else near)
+            assert seat.choice.why.count("NUMA node") == 1
+    (seat,) = choose_slices(
+        AttachRequest("vm01", "1g.10gb"), [0], Snapshot(gpus=tuple(gpus), records=()), NAME, "no"
+    )
+    assert seat.choice.why.count("NUMA node") == 1
+
+
+# --- the nearest share that fits
+
+
+OFFER = "--profile share:9984MiB,40%@1g.10gb fits"
+BIG = AttachRequest("vm01", "share:16GiB,40%@1g.10gb")
+
+
+def refuse(gpus: Sequence[Gpu], request: AttachRequest, **known: Any) -> VgpumgrError:
+    with pytest.raises(VgpumgrError) as caught:
+        choose(gpus, [], request, **known)
+    return caught.value
+
+
+def double(gpu: Gpu) -> Gpu:
+    """A board whose profiles have the same names and twice the memory."""
+    return replace(
+        gpu, profiles=tuple(replace(p, memory_bytes=p.memory_bytes * 2) for p in gpu.profiles)
+    )
+
+
+def test_the_nearest_share_is_of_the_gpu_whose_instances_have_most() -> None:
+    """Where none holds the share; the smaller one is fuller, so that an attach would prefer it."""
+    gpus = [halve(make_gpu(index=0, layout=[("4g.40gb", 0)])), make_gpu(index=1, layout=[])]
+    for spread in (False, True):
+        error = refuse(gpus, replace(BIG, count=2, spread=spread))
+        assert isinstance(error, NoRoomError)
+        assert error.hint == OFFER
+    # one that takes nothing now is no offer
+    full = replace(gpus[1], instances=make_gpu(index=1, layout=[("7g.80gb", 0)]).instances)
+    assert "share:4992MiB,40%" in str(refuse([gpus[0], full], BIG).hint)
+
+
+def test_a_gpu_that_could_hold_the_share_and_is_full_leaves_the_offer_of_another() -> None:
+    full = double(make_gpu(index=0, layout=[("7g.80gb", 0)]))
+    gpus = [full, halve(make_gpu(index=1, layout=[])), make_gpu(index=2, layout=[])]
+    error = refuse(gpus, BIG)
+    assert isinstance(error, NoRoomError)
+    assert error.hint == OFFER
+    assert "for another 1g.10gb: " in str(error.why)
+    assert "each of its places on the memory axis" in str(error.why)
+
+
+def test_a_drained_gpu_that_could_hold_the_share_leaves_the_offer_of_another() -> None:
+    gpus = [double(make_gpu(index=0, layout=[])), make_gpu(index=1, layout=[])]
+    drain = Drain(gpus[0].pci, gpus[0].uuid, "test", 0.0)
+    error = refuse(gpus, BIG, drains=(drain,))
+    assert isinstance(error, GpuDrainedError)
+    assert str(error.hint).endswith(f"; or {OFFER}")
+    assert "fits" not in str(refuse(gpus, replace(BIG, gpu="0"), drains=(drain,)).hint)
 
 
 # --- histories

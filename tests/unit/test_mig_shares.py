@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.boards import GIB, make_gpu, make_uuid
+from tests.support.boards import GIB, make_gpu, make_instance, make_uuid
 from tests.support.service import Bench, make_bench
+from vgpumgr.app.documents.gpus import describe_gpu, index_owners
 from vgpumgr.app.operations.capacity import defrag, why
 from vgpumgr.app.operations.layouts import LayoutService
 from vgpumgr.app.operations.recovery import Policy, Recovery
@@ -54,6 +56,18 @@ def get_record(bench: Bench, vm: str = "vm01") -> AttachmentRecord:
 
 def find_idle(bench: Bench) -> str:
     return str(bench.gpu.instances[0].compute_instances[0].uuid)
+
+
+def start_training(bench: Bench, profile: str, gpu: str) -> Any:
+    """A command of the host with a share."""
+    return start_run(
+        bench.service.parts,
+        name="train",
+        command="train",
+        profile=profile,
+        pid=os.getpid(),
+        gpu=gpu,
+    )
 
 
 def refuse(bench: Bench, profile: str, vm: str = "vm02", **more: Any) -> VgpumgrError:
@@ -169,10 +183,7 @@ def test_a_named_instance_stays_when_its_last_share_goes(bench: Bench) -> None:
 
 def test_a_run_has_a_share_of_an_instance(bench: Bench) -> None:
     attach(bench, "share:8GiB,30%", gpu=find_idle(bench))
-    document = start_run(
-        bench.service.parts, name="train", command="train", profile="share:8GiB,70%@2g.20gb",
-        pid=os.getpid(), gpu="0",
-    )  # fmt: skip
+    document = start_training(bench, "share:8GiB,70%@2g.20gb", "0")
     assert document.attachment is not None
     assert document.attachment.device == find_idle(bench)
     assert "2g.20gb" in say(refuse(bench, "share:1GiB,1%", gpu=find_idle(bench)))
@@ -312,6 +323,52 @@ def test_a_layout_takes_from_whole_slices_before_it_is_refused_for_shares(bench:
     plan = layouts.plan(text=text, source="x", allow=[f"1/{own}", str(shared)])
     gone = [step for step in plan.steps if step.kind == "mig.gi.destroy"]
     assert [step.profile for step in gone] == ["3g.40gb"]
+
+
+def test_whole_slices_beside_shares_are_named_with_them(bench: Bench) -> None:
+    """A GPU with one whole slice and one with shares: who frees only the shares would be refused once more."""
+    uuid = find_idle(bench)
+    attach(bench, "1g.10gb", gpu="0")
+    attach(bench, "share:4GiB,30%", "vm02", gpu=uuid)
+    start_training(bench, "share:2GiB,20%", uuid)
+    layouts, own = LayoutService(bench.service.parts), get_record(bench).gpu_instance_id
+    text = "version: v1\nmig-configs:\n  x:\n  - devices: [0]\n    mig-enabled: true\n    mig-devices: {7g.80gb: 1}\n"
+    shares = {
+        f'{noun} "{name}" ({profile}@2g.20gb, attachment {get_record(bench, name).id})'
+        for noun, name, profile in (
+            ("vm", "vm02", "share:4GiB,30%"),
+            ("run", "train", "share:2GiB,20%"),
+        )
+    }
+    taken = f"it takes destroying a slice that is in use: 1g.10gb at {get_record(bench).placement}"
+    release = "detach the holders of these shares (vgpumgr detach)"
+    own_too = f"{release}; stop or detach the other holders"
+    before = bench.snapshot()
+
+    def read(call: Callable[[], object]) -> VgpumgrError:
+        with pytest.raises(LayoutBusyError) as caught:
+            call()
+        assert bench.snapshot() == before
+        return caught.value
+
+    error = read(lambda: layouts.set_mode(gpu="0", enabled=False))
+    assert set(error.held_by) == {*shares, 'vm "vm01"'}
+    assert taken in str(error.why)
+    assert "an instance with shares is changed by no layout: 2g.20gb at 0:2" in str(error.why)
+    assert error.hint == f"{own_too}, then repeat"
+    error = read(lambda: layouts.apply(text=text, source="x"))
+    assert set(error.held_by) == {*shares, 'vm "vm01"'}
+    assert error.hint == f"{own_too}, or add --allow-disruptive 0/{own}, then repeat"
+    # what is allowed to go is in nobody's way
+    for name in (f"0/{own}", "vm01"):
+        error = read(lambda name=name: layouts.apply(text=text, source="x", allow=[name]))  # type: ignore[misc]
+        assert set(error.held_by) == shares
+        assert taken not in str(error.why)
+        assert error.hint == f"{release}, then repeat"
+    # with the shares gone that is all that is needed
+    bench.service.detach("vm02")
+    bench.service.detach("train")
+    layouts.apply(text=text, source="x", allow=[f"0/{own}"])
 
 
 def test_an_instance_in_use_as_a_whole_has_no_shares(bench: Bench) -> None:
@@ -497,3 +554,35 @@ def test_an_instance_whose_shares_wait_for_a_restore_has_none_before(bench: Benc
         attach(bench, "share:4GiB,30%", "vm02", gpu=str(made.uuid))
         bench.service.detach("vm02")
         bench.service.detach("vm01")
+
+
+def test_a_strangers_instance_in_the_place_of_shares_is_said_to_be_one(bench: Bench) -> None:
+    """``restore`` would not give the shares back: another profile stands there."""
+    attach(bench, "share:4GiB,30%", gpu=find_idle(bench))
+    record, gpu = get_record(bench), bench.gpu
+    profile = next(p for p in gpu.profiles if str(p.name) == "1g.20gb")
+    (compute,) = make_instance(0, 7, profile, 0).compute_instances
+    made = replace(make_instance(0, 7, profile, 0), compute_instances=(compute,))
+    bench.nvml.gpus[gpu.uuid] = replace(gpu, instances=(made,))
+    error = refuse(bench, "share:4GiB,30%", gpu=str(compute.uuid))
+    assert error.why == (
+        f'vm "vm01": its slice {record.profile} at {record.placement} on {gpu} is gone; '
+        "in its place is 1g.20gb at 0:2 (GPU instance 7)"
+    )
+    assert str(error.hint).startswith(f"vgpumgr detach vm01 --attachment {record.id}, then ")
+    assert "destroy what is in its place" in str(error.hint)
+    assert error.held_by == (record.share_holder,)
+
+
+def test_the_vm_of_an_instance_is_named_beside_runs_that_share_it(bench: Bench) -> None:
+    uuid = find_idle(bench)
+    start_training(bench, "share:2GiB,10%", uuid)
+    attach(bench, "share:4GiB,30%", gpu=uuid)
+    gpu = bench.gpu
+    run, vm = sorted(bench.store.list_owners(), key=lambda owner: owner.kind)
+    for owners in ([run, vm], [vm, run]):
+        document = describe_gpu(gpu, index_owners(owners)).instances[0]
+        for one in (document, document.compute_instances[0]):
+            assert one.vm == "vm01"
+            assert one.holder is not None
+            assert (one.holder.name, one.attachment) == (owners[0].vm_name, owners[0].attachment_id)

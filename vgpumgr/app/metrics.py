@@ -101,8 +101,8 @@ METRICS: tuple[MetricSpec, ...] = (
     ),
     MetricSpec(
         "mig_instance_info", "info", (*GPU_LABELS, "GPU_I_ID", "GPU_I_PROFILE", "domain"),
-        "A GPU instance; domain is the VM that has it, one of them where several have slices or shares of it, empty "
-        "for none. Always 1.",
+        "A GPU instance; domain is the VM that has it, all of them with commas where several have slices or shares of "
+        "it, empty for none. Always 1.",
         "MIG mode is off, or the GPU is not cut",
     ),
     MetricSpec(

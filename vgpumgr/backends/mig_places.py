@@ -48,7 +48,8 @@ def choose_slices(
     near = NumaPolicy.of(request.numa, nodes)
     if named := find_mig_device(snapshot.gpus, request.gpu or ""):
         device = IdleSlice(named[0].uuid, *named[1:])
-        return (_take_named(request, snapshot, name, device, refusal),)
+        taken = _take_named(request, snapshot, name, device, refusal)
+        return (_place_on(named[0], taken, request, near),)
     gpus = _list_candidates(request, snapshot.gpus if among is None else among, near, refusal)
     snapshot.check_not_drained(refusal, *(gpu.pci for gpu in gpus))
     drained = _list_drained(gpus, snapshot)
@@ -87,9 +88,7 @@ def choose_slices(
         seats = choose_placements(
             keep_places(gpus, lost), name, request.count, owners, joinable, constraints, idle
         )
-        return tuple(
-            replace(s, choice=replace(s.choice, gpu=there[s.choice.gpu.uuid])) for s in seats
-        )
+        return tuple(_place_on(there[s.choice.gpu.uuid], s, request, near) for s in seats)
     except VgpumgrError as error:
         error.error = f"{refusal}: {error.error}"
         error.held_by = (*error.held_by, *held)
@@ -99,6 +98,16 @@ def choose_slices(
             explain_kept(error, lost)
             _hint_at_idle(error, request, gpus, snapshot, name)
         raise
+
+
+def _place_on(
+    gpu: Gpu, seat: SlicePlacement, request: AttachRequest, near: NumaPolicy
+) -> SlicePlacement:
+    """The place on the GPU as it is, without the places that are kept. Where --gpu left no choice, it says how near
+    that is; else the choice has said it.
+    """
+    where = "" if request.gpu is None else near.describe(gpu.numa_node, None)
+    return replace(seat, choice=replace(seat.choice, gpu=gpu, why=f"{seat.choice.why}{where}"))
 
 
 def _take_named(

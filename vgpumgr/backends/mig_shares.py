@@ -6,12 +6,12 @@ both are the same. One that has shares of the same policy already is taken befor
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from vgpumgr.backends.mig_places import choose_slices, list_holders
-from vgpumgr.errors import NoRoomError, VgpumgrError
+from vgpumgr.errors import GpuDrainedError, GpuStuckError, NoRoomError, VgpumgrError
 from vgpumgr.mig.layout.change import name_compute
 from vgpumgr.mig.placement import IdleSlice, SlicePlacement, find_profile
 from vgpumgr.mig.selection import find_mig_device, select_gpu
@@ -21,7 +21,7 @@ from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.request import AttachRequest, ShareRequest
 from vgpumgr.model.shares import MAX_COMPUTE, OF_INSTANCE, Share
-from vgpumgr.planning.drift import RESTORE, has_slice
+from vgpumgr.planning.drift import RESTORE, find_lost, has_slice
 from vgpumgr.planning.shares import (
     Candidate,
     InstancePlace,
@@ -86,7 +86,7 @@ class _Search:
 
     def place_near(self) -> tuple[SharePlacement, ...] | None:
         """Everything, with as much as fits on GPUs that are near the VM and in MIG mode, as slices are placed; None:
-        there is nothing of that to prefer, or it does not fit.
+        there is nothing of that to prefer, or it does not fit, or --spread wants instances before near ones.
         """
         near = self.near
         own = tuple(
@@ -97,19 +97,21 @@ class _Search:
             and find_profile(gpu, self.name) is not None
             and find_stop(gpu, self.snapshot) is None
         )
+        if self.request.spread and self.request.count > 1:
+            return None
         if not near.nodes or not own or len(own) == len(self.gpus):
             return None
         mine = replace(self, gpus=own)
-        placed, states, _ = mine._try()
-        if placed is not None:
-            return placed
-        fits = sum(one.count(one.size(self.wanted)) for one in states)
-        if not fits:
-            return None
-        placed = mine._with_count(fits)._try()[0]
-        others = replace(self, gpus=tuple(gpu for gpu in self.gpus if gpu not in own))
         # what they refuse is refused once more, and said, with all GPUs
         with suppress(VgpumgrError):
+            placed, states, _ = mine._try()
+            if placed is not None:
+                return placed
+            fits = sum(one.count(one.size(self.wanted)) for one in states)
+            if not fits:
+                return None
+            placed = mine._with_count(fits)._try()[0]
+            others = replace(self, gpus=tuple(gpu for gpu in self.gpus if gpu not in own))
             more = others._with_count(self.request.count - fits).place()
             return None if placed is None else (*placed, *more)
         return None
@@ -119,13 +121,19 @@ class _Search:
 
     def place(self) -> tuple[SharePlacement, ...]:
         """Everything on these GPUs. Raises NoRoomError and what ``choose_slices`` does."""
-        placed, states, failed = self._try()
+        try:
+            placed, states, failed = self._try()
+        except (GpuDrainedError, GpuStuckError) as error:
+            if small := self._offer_small():
+                error.hint = f"{error.hint}; or {self._refuse(small).hint}"
+            raise
         if placed is not None:
             return placed
-        if not states:
+        small = [] if failed is None else self._offer_small()
+        if not states and not small:
             assert failed is not None
             raise failed
-        refused = refuse_shares(self.request, self.wanted, self.policy, states, self.refusal)
+        refused = self._refuse([*states, *small])
         if failed is not None:
             refused.held_by = tuple(dict.fromkeys((*refused.held_by, *failed.held_by)))
         if failed is not None and all(one.use.records for one in states):
@@ -177,15 +185,33 @@ class _Search:
         if not count:
             return []
         able = [gpu for gpu in self.gpus if self._can_hold(gpu)]
-        seats = choose_slices(
-            replace(self.request, count=count),
-            self.nodes,
-            self.snapshot,
-            self.name,
-            self.refusal,
-            able or self.gpus,
-        )
+        if not able and (small := self._offer_small()):
+            return small
+        return self._make(count, able or self.gpus)
+
+    def _offer_small(self) -> list[Candidate]:
+        """An instance that is too small for the share, for a refusal to name the nearest share that fits: of the GPUs
+        that take one the one where it has most memory. None: none takes one.
+        """
+        sizes = {
+            gpu.uuid: profile.memory_bytes
+            for gpu in self.gpus
+            if (profile := find_profile(gpu, self.name)) is not None
+            if not self._can_hold(gpu) and not self.near.is_refused(gpu.numa_node)
+        }
+        for size in sorted(set(sizes.values()), reverse=True):
+            with suppress(VgpumgrError):
+                return self._make(1, [gpu for gpu in self.gpus if sizes.get(gpu.uuid) == size])
+        return []
+
+    def _make(self, count: int, gpus: Sequence[Gpu]) -> list[Candidate]:
+        """So many free instances on these. Raises what ``choose_slices`` does."""
+        request = replace(self.request, count=count)
+        seats = choose_slices(request, self.nodes, self.snapshot, self.name, self.refusal, gpus)
         return [_make_candidate(seat, self.snapshot, self.policy) for seat in seats]
+
+    def _refuse(self, states: Sequence[Candidate]) -> NoRoomError:
+        return refuse_shares(self.request, self.wanted, self.policy, states, self.refusal)
 
     def _can_hold(self, gpu: Gpu) -> bool:
         """Whether an empty instance of that GPU has enough for a share, and is not too far away."""
@@ -213,10 +239,14 @@ def _observe_named(
     found = _find_shared(gpu, device, snapshot, policy)
     held_by = [] if found is not None else list_holders(gpu, device, snapshot)
     hint = f"vgpumgr mig list --gpu {gpu.index}; or another instance: --profile {wanted.size}{OF_INSTANCE}PROFILE"
-    why = None
+    why: str | None = None
     gone = measure_instance_shares(gpu, instance, snapshot.records) if found is None else None
     if gone is not None and gone.records:
         why, held_by, hint = "its shares are not restored yet", gone.holders, RESTORE
+        first = gone.records[0]
+        if first.mig_part is not None and first.mig_part.gpu_profile_id != instance.profile_id:
+            drift = find_lost(first, gpu)
+            why, hint = f"{first.holder}: {drift.text}", drift.hint or RESTORE
     elif wanted.instance not in (None, name):
         why = f"it is a {own}"
     elif profile is None or not device.suits(name):

@@ -47,8 +47,8 @@ class SliceOwner:
     #: the vGPU that it is, in words: the GPU instance cannot be destroyed before that is deleted
     vgpu: str | None = None
     is_run: bool = False
-    #: whether it has a share of the instance, which then stays where it is
-    is_share: bool = False
+    #: who has which share of the instance, in words: the instance then stays where it is
+    share_holder: str | None = None
 
     @property
     def kind(self) -> Literal["vm", "run", "vgpu"]:
@@ -318,6 +318,11 @@ class AttachmentRecord:
         return f'{self.noun} "{self.vm_name}"'
 
     @property
+    def share_holder(self) -> str:
+        """The same with its share: a VM may have several of one GPU or instance."""
+        return f"{self.holder} ({self.profile}, attachment {self.id})"
+
+    @property
     def owner(self) -> SliceOwner | None:
         """The owner of its MIG instance; None before that exists."""
         if self.mig is None or self.gpu is None:
@@ -329,7 +334,7 @@ class AttachmentRecord:
             self.vm_name,
             self.id,
             is_run=self.run is not None,
-            is_share=self.share_part is not None,
+            share_holder=self.share_holder if self.share_part is not None else None,
         )
 
 

@@ -57,7 +57,7 @@ class ShareUse:
     @property
     def holders(self) -> list[str]:
         """Who has them, for people."""
-        return [f"{r.holder} ({r.profile}, attachment {r.id})" for r in self.records]
+        return [r.share_holder for r in self.records]
 
 
 def list_share_records(
@@ -81,8 +81,7 @@ def mark_shares(gpus: Sequence[Gpu], records: Sequence[AttachmentRecord]) -> tup
     names: dict[str, list[str]] = {}
     for record in records:
         if record.is_gpu_share:
-            text = f"{record.holder} ({record.profile}, attachment {record.id})"
-            names.setdefault(str(record.gpu), []).append(text)
+            names.setdefault(str(record.gpu), []).append(record.share_holder)
     return tuple(
         replace(gpu, shared_by=tuple(names[str(gpu.uuid)])) if str(gpu.uuid) in names else gpu
         for gpu in gpus
@@ -216,6 +215,11 @@ class Candidate:
         """For people."""
         return str(self.gpu if self.instance is None else self.instance)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of it is reserved."""
+        return self.use.free == self.use.total
+
     def size(self, wanted: ShareRequest) -> Share:
         """The share that is asked for, as it is of this one."""
         if wanted.share is not None:
@@ -281,18 +285,19 @@ def place_shares(
     priority = Priority(request.priority or Priority.NORMAL)
     placed: list[SharePlacement] = []
     now = list(there)
+    given: set[int] = set()
     while len(placed) < request.count:
-        able = [
-            (_rank(one, one.size(wanted), near, request.spread), number)
-            for number, one in enumerate(now)
-            if one.takes(one.size(wanted))
-        ]
+        able = [number for number, one in enumerate(now) if one.takes(one.size(wanted))]
         if not able:
             return None
-        number = min(able)[1]
+        if request.spread and any(now[n].instance and now[n].is_empty for n in able):
+            # as long as there is one for each, they share no instance, near or far
+            able = [number for number in able if number not in given]
+        number = min(able, key=lambda n: _rank(now[n], now[n].size(wanted), near, request.spread))
         best = now[number]
         share = best.size(wanted)
         now[number] = best.give(share)
+        given.add(number)
         named = request.gpu is not None
         why, is_first = _explain(best, share, near, named=named), best.left == MAX_PARTS
         seat = SharePlacement(best.gpu, share, best.policy, why, priority, best.instance, is_first)
@@ -353,8 +358,7 @@ def _rank(one: Candidate, share: Share, near: NumaPolicy, spread: bool) -> tuple
     """The VM's own NUMA node; then a GPU that has shares already and least left; or the emptiest to spread."""
     left = one.use.free - one.reserve(share)
     rest = left.memory / max(1, one.use.total.memory) + left.compute / MAX_COMPUTE
-    is_empty = one.use.free == one.use.total
-    order = (-rest,) if spread else (is_empty, rest)
+    order = (-rest,) if spread else (one.is_empty, rest)
     return (near.is_far(one.gpu.numa_node), *order, one.gpu.index)
 
 
@@ -365,12 +369,12 @@ def _explain(one: Candidate, share: Share, near: NumaPolicy, *, named: bool) -> 
     # turning MIG mode on is the last resort, also for a GPU that is near
     none = None if named else "none" if one.instance is None else "none in MIG mode"
     where = near.describe(one.gpu.numa_node, none)
-    if one.use.free != one.use.total:
+    if not one.is_empty:
         whole = "whole GPUs stay whole" if one.instance is None else "whole instances stay whole"
         beside = f"it has shares already, and {whole}"
     elif one.instance is not None and one.instance.seat.creates:
         beside = f"made for it, {one.instance.seat.choice.why}"
-        where = where if named else ""
+        where = ""  # which the seat says
     return f"{one.name}: {beside}; {left} stays free{where}"
 
 

@@ -27,13 +27,26 @@ _UNCHECKED = MemoryReport()
 
 
 def refuse_memory(wanted: int, used: int | None) -> ShareInUseError:
-    """The refusal of a limit below what is used."""
-    exact = used is not None
+    """The refusal of a limit below what is used. ``used`` is the last report, which may be behind the worker's own
+    count.
+    """
+    why, hint = f"its programs use {describe_use(wanted, used)} now", "a larger --memory"
+    if used is not None and used > wanted:
+        why, hint = (
+            f"its programs use {format_size(used)} of it now",
+            f"--memory {format_exact(used)} or more",
+        )
     return ShareInUseError(
         f"cannot limit the device memory to {format_size(wanted)}",
-        why=f"its programs use {format_size(used or 0)} of it now" if exact else "more is in use",
-        hint=f"--memory {format_exact(used or 0)} or more; or --at-exit, which waits for its programs' end",
+        why=why,
+        hint=f"{hint}; or --at-exit, which waits for its programs' end",
     )
+
+
+def describe_use(wanted: int, used: int | None) -> str:
+    """How much programs use that do not fit into ``wanted``; no figure where the last report is behind."""
+    more = f"more than {format_exact(wanted)}"
+    return more if used is None or used <= wanted else f"{format_size(used)}, {more}"
 
 
 def describe_hanging(channel_id: str, pid: int | None) -> ChannelStatus:

@@ -515,7 +515,7 @@ def describe_instance(gpu: Gpu, instance: GpuInstance, owners: Owners) -> Instan
     own = owners.get((gpu.uuid, instance.id), ())
     return InstanceDocument.of(
         instance,
-        **_name_owner(own[0] if own else None),
+        **_name_owners(own),
         compute_instances=[_describe_compute(c, own) for c in instance.compute_instances],
         processes=_list_processes(gpu, instance.id),
     )
@@ -567,17 +567,19 @@ def _describe_mode(gpu: Gpu) -> MigModeDocument:
 def _describe_compute(
     compute: ComputeInstance, owners: Sequence[SliceOwner]
 ) -> ComputeInstanceDocument:
-    owner = next((o for o in owners if o.compute_instance_id in (None, compute.id)), None)
-    return ComputeInstanceDocument.of(compute, **_name_owner(owner))
+    own = [o for o in owners if o.compute_instance_id in (None, compute.id)]
+    return ComputeInstanceDocument.of(compute, **_name_owners(own))
 
 
-def _name_owner(owner: SliceOwner | None) -> dict[str, Any]:
-    if owner is None:
+def _name_owners(owners: Sequence[SliceOwner]) -> dict[str, Any]:
+    """The first of them, and the first VM: runs may have shares beside it."""
+    if not owners:
         return {"vm": None, "attachment": None, "holder": None}
+    first = owners[0]
     return {
-        "vm": owner.vm_name if owner.kind == "vm" else None,
-        "attachment": owner.attachment_id,
-        "holder": HolderDocument(kind=owner.kind, name=owner.vm_name),
+        "vm": next((o.vm_name for o in owners if o.kind == "vm"), None),
+        "attachment": first.attachment_id,
+        "holder": HolderDocument(kind=first.kind, name=first.vm_name),
     }
 
 

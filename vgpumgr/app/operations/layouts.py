@@ -37,7 +37,14 @@ from vgpumgr.errors import (
     PlanOutdatedError,
     VgpumgrError,
 )
-from vgpumgr.mig.layout.change import LayoutPlan, MigStepSpec, PlanCost, Refusal, StepKind
+from vgpumgr.mig.layout.change import (
+    LayoutPlan,
+    MigStepSpec,
+    PlanCost,
+    Refusal,
+    StepKind,
+    advise_release,
+)
 from vgpumgr.mig.layout.formats.files import GpuSpec, check_sum, choose_layout, read_layout_root
 from vgpumgr.mig.layout.formats.reader import Value, read_root
 from vgpumgr.mig.layout.formats.resolve import resolve
@@ -543,13 +550,12 @@ def _explain(refusal: Refusal, wanted: _Wanted) -> VgpumgrError:
         causes.append(f"asked for by {place}")
     hint = error.hint
     if refusal.alternative is not None:
-        names = name_pins(refusal.in_the_way, wanted.inventory.gpus)
         causes.append(f"possible only so: {tell_steps(refusal.alternative)}")
+    if pins := refusal.in_the_way:
+        names = name_pins([pin for pin in pins if not pin.stays], wanted.inventory.gpus)
         flags = " ".join(f"--allow-disruptive {name}" for name in (*wanted.allowed, *names))
-        hint = f"stop or detach the holders, or add {flags}"
-        if wanted.source is None:
-            # no file: a command on modes or instances, which has no such option
-            hint = "stop or detach the holders, then repeat"
+        # no file: a command on modes or instances, which has no such option
+        hint = advise_release(pins, f"add {flags}" if wanted.source is not None else None)
     return type(error)(
         error.error,
         cause="\n".join(causes) or error.cause,

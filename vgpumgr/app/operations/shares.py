@@ -34,12 +34,11 @@ from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, SharePar
 from vgpumgr.model.choices import Priority
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.shares import Share, make_share
-from vgpumgr.model.text import format_exact, format_size
 from vgpumgr.planning.shares import check_change, find_due_shrink
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.channel import SetShare
 from vgpumgr.virtio.channel import ChannelStatus
-from vgpumgr.virtio.channel_status import refuse_memory
+from vgpumgr.virtio.channel_status import describe_use, refuse_memory
 
 SET = "set share"
 #: so soon a channel's status says what its sessions have freed: a worker reports ten times a second
@@ -207,7 +206,7 @@ def _split(
 
 def _describe_wait(parts: Parts, at_exit: int, status: ChannelStatus | None) -> list[str]:
     """Until when it waits, and who ends that."""
-    used = format_size((status.memory_used if status else None) or 0)
+    used = describe_use(at_exit, status.memory_used if status else None)
     try:
         has_daemon = find_holder(parts.run_dir / DAEMON_LOCK) is not None
     except VgpumgrError:
@@ -215,7 +214,7 @@ def _describe_wait(parts: Parts, at_exit: int, status: ChannelStatus | None) -> 
     who = "the daemon shrinks it at its next reconcile (every minute, by default)"
     if not has_daemon:
         who = "no daemon runs here: vgpumgr recover, or the next vgpumgr virtio set, shrinks it"
-    return [f"its programs use {used}, more than {format_exact(at_exit)}; once they do not: {who}"]
+    return [f"its programs use {used}; once they do not: {who}"]
 
 
 def _find(parts: Parts, snapshot: Snapshot, selector: str) -> AttachmentRecord:

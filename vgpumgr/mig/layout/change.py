@@ -197,6 +197,20 @@ class Refusal:
         return _ERRORS[self.reason](self.what, why=self.sentence, held_by=held_by, hint=self.helps)
 
 
+def advise_release(pins: Sequence[Pinned], option: str | None) -> str:
+    """What frees held slices. ``option``: what else takes those that may be taken; None: nothing does."""
+    ways = []
+    if any(pin.is_vgpu for pin in pins):
+        ways.append("delete these vGPUs (vgpumgr mdev delete; vgpumgr detach for a VM's)")
+    if any(pin.is_share for pin in pins):
+        ways.append("detach the holders of these shares (vgpumgr detach)")
+    is_all_whole = not ways
+    if not all(pin.stays for pin in pins):
+        way = "stop or detach the holders" if is_all_whole else "stop or detach the other holders"
+        ways.append(f"{way}, or {option}" if option else way)
+    return "; ".join(ways) + ("" if option and is_all_whole else ", then repeat")
+
+
 def unique(words: Iterable[str]) -> list[str]:
     """Each word once, in the order of first use."""
     return list(dict.fromkeys(words))

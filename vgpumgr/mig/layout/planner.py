@@ -18,6 +18,7 @@ from vgpumgr.mig.layout.change import (
     Reason,
     Refusal,
     StepKind,
+    advise_release,
     list_steps,
     unique,
 )
@@ -86,6 +87,8 @@ def _find_overlap(found: Sequence[Wanted], one: Wanted) -> Wanted | None:
 
 
 Allowed = AbstractSet[SliceKey]
+#: what lets a layout take slices in use, where a command has it
+_NAMED = "name the slices with --allow-disruptive"
 
 
 def plan_layout(
@@ -176,7 +179,7 @@ def _plan_gpu(
         return wanted
     solution = Problem(gpu, board, wanted, split_held(pins, allowed)).solve()
     if solution is None:
-        return _explain_none(gpu, board, target, wanted, pins)
+        return _explain_none(gpu, board, target, wanted, pins, allowed)
     if full := _find_full(gpu, board, solution):
         return Refusal(
             Reason.BUSY,
@@ -189,7 +192,12 @@ def _plan_gpu(
 
 
 def _explain_none(
-    gpu: Gpu, board: Board, target: GpuTarget, wanted: Sequence[Wanted], pins: Sequence[Pinned]
+    gpu: Gpu,
+    board: Board,
+    target: GpuTarget,
+    wanted: Sequence[Wanted],
+    pins: Sequence[Pinned],
+    allowed: Allowed,
 ) -> Refusal:
     """If the layout is possible without holders, that plan is offered."""
     everyone = {pin.key for pin in pins}
@@ -197,11 +205,16 @@ def _explain_none(
     if solution is not None:
         return _busy(gpu, solution.touched, _finish(gpu, board, target, solution))
     if staying := [pin for pin in pins if pin.stays]:
-        left = split_held([replace(pin, is_vgpu=False, is_share=False) for pin in pins], everyone)
-        solution = Problem(gpu, board, wanted, left).solve()
-        if solution is not None:
+        freed = [replace(pin, is_vgpu=False, is_share=False) for pin in pins]
+        # what is allowed to go comes before what would have to be allowed, too
+        for keys in ({pin.key for pin in staying} | allowed, everyone):
+            solution = Problem(gpu, board, wanted, split_held(freed, keys)).solve()
+            if solution is None:
+                continue
             there = {pin.instance_id for pin in solution.touched}
-            return _held_for_good(gpu, [pin for pin in staying if pin.instance_id in there])
+            for_good = [pin for pin in staying if pin.instance_id in there]
+            rest = [p for p in solution.touched if p in pins and p.key not in allowed]
+            return _held_for_good(gpu, for_good, rest)
     return _impossible(gpu, board, wanted)
 
 
@@ -352,43 +365,49 @@ def _list_touched(gpu: Gpu, touched: Sequence[Pinned]) -> list[str]:
     )
 
 
-def _held_for_good(gpu: Gpu, touched: Sequence[Pinned]) -> Refusal:
-    """Only without GPU instances that vGPUs or shares are in."""
+def _held_for_good(gpu: Gpu, touched: Sequence[Pinned], rest: Sequence[Pinned]) -> Refusal:
+    """Only without GPU instances that vGPUs or shares are in; ``rest`` are the other slices that it takes, and that
+    nobody has allowed to go.
+    """
     vgpus, shares = ([p for p in touched if p.is_vgpu], [p for p in touched if p.is_share])
-    reasons, helps = [], []
+    reasons = []
     if vgpus:
         names = ", ".join(_list_touched(gpu, vgpus))
         reasons.append(
             f"it takes destroying GPU instances that vGPUs are in, which the driver refuses: {names}"
         )
-        helps.append("delete these vGPUs (vgpumgr mdev delete; vgpumgr detach for a VM's)")
     if shares:
         names = ", ".join(_list_touched(gpu, shares))
         reasons.append(f"an instance with shares is changed by no layout: {names}")
-        helps.append("detach the holders of these shares (vgpumgr detach)")
+    if rest:
+        reasons.append(_describe_taken(gpu, rest))
     return Refusal(
         Reason.BUSY,
         f"cannot reach the layout on {gpu}",
         "; ".join(reasons),
         gpu.uuid,
-        in_the_way=tuple(touched),
-        helps=f"{'; '.join(helps)}, then repeat",
+        in_the_way=(*touched, *rest),
+        helps=advise_release([*touched, *rest], _NAMED),
     )
 
 
 def _busy(gpu: Gpu, touched: Sequence[Pinned], alternative: LayoutPlan) -> Refusal:
     """Only at the expense of slices in use."""
-    moved = _list_touched(gpu, touched)
-    plural = "slices that are" if len(moved) > 1 else "a slice that is"
     return Refusal(
         Reason.BUSY,
         f"cannot reach the layout on {gpu}",
-        f"it takes destroying {plural} in use: {', '.join(moved)}",
+        _describe_taken(gpu, touched),
         gpu.uuid,
         in_the_way=tuple(touched),
-        helps="stop or detach the holders, or name the slices with --allow-disruptive",
+        helps=advise_release(touched, _NAMED),
         alternative=alternative,
     )
+
+
+def _describe_taken(gpu: Gpu, touched: Sequence[Pinned]) -> str:
+    moved = _list_touched(gpu, touched)
+    plural = "slices that are" if len(moved) > 1 else "a slice that is"
+    return f"it takes destroying {plural} in use: {', '.join(moved)}"
 
 
 def _impossible(gpu: Gpu, board: Board, wanted: Sequence[Wanted]) -> Refusal:

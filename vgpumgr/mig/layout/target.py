@@ -197,13 +197,13 @@ def list_owner_pins(owners: Sequence[SliceOwner], free: Collection[str] = ()) ->
         Pinned(
             o.gpu,
             o.gpu_instance_id,
-            o.holder,
+            o.share_holder or o.holder,
             o.compute_instance_id,
             o.vgpu is not None,
-            o.is_share,
+            o.share_holder is not None,
         )
         for o in owners
-        if o.vm_name not in free or o.vgpu is not None or o.is_share
+        if o.vm_name not in free or o.vgpu is not None or o.share_holder is not None
     )
 
 
