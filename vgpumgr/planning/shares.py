@@ -374,7 +374,7 @@ def _explain(one: Candidate, share: Share, near: NumaPolicy, *, named: bool) -> 
         beside = f"it has shares already, and {whole}"
     elif one.instance is not None and one.instance.seat.creates:
         beside = f"made for it, {one.instance.seat.choice.why}"
-        where = ""  # which the seat says
+        where = ""  # which the placement says
     return f"{one.name}: {beside}; {left} stays free{where}"
 
 

@@ -367,7 +367,7 @@ def _list_touched(gpu: Gpu, touched: Sequence[Pinned]) -> list[str]:
 
 def _held_for_good(gpu: Gpu, touched: Sequence[Pinned], rest: Sequence[Pinned]) -> Refusal:
     """Only without GPU instances that vGPUs or shares are in; ``rest`` are the other slices that it takes, and that
-    nobody has allowed to go.
+    are not allowed to go.
     """
     vgpus, shares = ([p for p in touched if p.is_vgpu], [p for p in touched if p.is_share])
     reasons = []
