@@ -158,7 +158,7 @@ def test_an_endless_kernel_is_named_and_stops_nobody() -> None:
         wait_for(lambda: not (s := tenants[0].rig.status().share) or not s.overdue_ns, "its end")
 
 
-#: a stream waits for memory until a line comes; then a copy, which waits for no turn, ends that, and there is more to do
+#: a stream waits for memory until a line comes; then a copy, which waits for no turn, ends that, and more follows
 WAITING = """
 context(); s, p = c_void_p(), memory(64)
 ok(cu.cuStreamCreate(byref(s), 1)); ok(cu.cuMemsetD8_v2(p, 0, c_size_t(64))); ok(cu.cuCtxSynchronize())
