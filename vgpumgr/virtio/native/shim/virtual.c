@@ -340,14 +340,20 @@ static bool is_uncut(unsigned channel, uint64_t address, uint64_t bytes)
 SHIM_API CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
 	struct shim_range space, range;
+	size_t granularity;
 	CUresult r = shim_ready();
 
 	if (r != CUDA_SUCCESS)
 		return r;
 	LOCKED();
-	if (!size || size > UINT64_MAX - ptr || !shim_range_find(SHIM_RANGE_RESERVED, ptr, &space) ||
-	    !is_uncut(space.channel, ptr, size))
+	if (!shim_range_find(SHIM_RANGE_RESERVED, ptr, &space))
 		return CUDA_ERROR_INVALID_VALUE;
+	/* a channel's first device has its number, and all of a channel map the same units */
+	r = get_granularity((CUdevice)space.channel, CU_MEM_ALLOC_GRANULARITY_MINIMUM, &granularity);
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_mappable(ptr, size, granularity);
+	if (r == CUDA_SUCCESS && !is_uncut(space.channel, ptr, size))
+		r = CUDA_ERROR_INVALID_VALUE;
 	while (r == CUDA_SUCCESS && shim_range_last(SHIM_RANGE_DEVICE, space.channel, ptr, size, &range)) {
 		if (!range.physical) /* allocated, behind the reserved addresses */
 			size = range.start - ptr;
