@@ -100,14 +100,6 @@ def test_clusters_on_a_device_that_has_them(programs: dict[str, Path], tmp_path:
         assert rig.status().violations.count == 0
 
 
-def test_descriptors_of_tensors_on_a_device_that_has_them(tmp_path: Path) -> None:
-    program = cuda_harness.compile_program("tensor_maps", tmp_path)
-    with simulated_channel("ring", tmp_path, machine="hgx-h100") as rig:
-        done = run_program(rig, str(program), "descriptors")
-        assert (done.returncode, done.stderr) == (0, ""), (done.stderr, rig.status())
-        assert rig.status().violations.count == 0
-
-
 def test_host_functions_run_in_stream_order_and_hold_up_no_other_thread(rig: Rig) -> None:
     """Work after a host function waits for it; another thread of the process goes on meanwhile."""
     run_python(
