@@ -156,6 +156,22 @@ def test_functions_of_a_module_are_listed(rig: Rig, driver_programs: tuple[Path,
     assert (done.returncode, done.stderr) == (0, ""), (done.stderr, rig.status())
 
 
+def test_functions_before_one_whose_name_is_too_long_are_listed(rig: Rig) -> None:
+    """No call can have the name; who asks for more functions than there are before it gets none."""
+    run_python(
+        rig,
+        """
+context(); names = [b"first", b"second", b"n" * 5000, b"last"]
+made = module(PTX[:-1] + b"".join(b".visible .entry %b() { ret; }\\n" % name for name in names))
+count, found = c_uint(), (c_void_p * 4)(); ok(cu.cuModuleGetFunctionCount(byref(count), made)); assert count.value == 4
+ok(cu.cuModuleEnumerateFunctions(found, 2, made))
+for function, name in zip(found, names[:2]):
+    back = ctypes.c_char_p(); ok(cu.cuFuncGetName(byref(back), c_void_p(function))); assert back.value == name
+assert cu.cuModuleEnumerateFunctions(found, 3, made) == 801
+""",
+    )
+
+
 @pytest.fixture(scope="module")
 def virtual_program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The same of virtual memory."""
