@@ -98,19 +98,28 @@ struct image *registry_add_library(CUlibrary library)
 	return add_image(NULL, library);
 }
 
+/* Under the lock. */
+static struct image *find_library(CUlibrary library)
+{
+	struct image *image = images;
+
+	while (image && (image->wrapper || image->library != library))
+		image = image->next;
+	return image;
+}
+
 struct image *registry_find_library(CUlibrary library)
 {
 	struct image *image;
 
 	rt_lock();
-	image = images;
-	while (image && (image->wrapper || image->library != library))
-		image = image->next;
+	image = find_library(library);
 	rt_unlock();
 	return image;
 }
 
-static void add_symbol(struct image *image, const void *host, const char *name, enum symbol_kind kind)
+/* Under the lock. */
+static void insert_symbol(struct image *image, const void *host, const char *name, enum symbol_kind kind)
 {
 	struct symbol *symbol = image ? calloc(1, sizeof(*symbol)) : NULL;
 
@@ -118,11 +127,16 @@ static void add_symbol(struct image *image, const void *host, const char *name, 
 	if (!symbol)
 		return;
 	*symbol = (struct symbol){ .host = host, .name = name, .kind = kind, .image = image };
-	rt_lock();
 	symbol->next = *bucket_of(host);
 	*bucket_of(host) = symbol;
 	image->has_managed |= kind == MANAGED;
 	managed_variables |= kind == MANAGED;
+}
+
+static void add_symbol(struct image *image, const void *host, const char *name, enum symbol_kind kind)
+{
+	rt_lock();
+	insert_symbol(image, host, name, kind);
 	rt_unlock();
 }
 
@@ -131,15 +145,18 @@ void registry_add_kernel(struct image *image, const void *host, const char *name
 	add_symbol(image, host, name, KERNEL);
 }
 
-void registry_add_library_kernel(struct image *image, CUkernel kernel, const char *name)
+/* Under one lock, as another thread may unload the library, and the name with it. */
+CUresult registry_add_library_kernel(CUlibrary library, CUkernel kernel)
 {
-	bool known;
+	const char *name = NULL;
+	CUresult err;
 
 	rt_lock();
-	known = find(kernel);
+	err = CU(cuKernelGetName, &name, kernel);
+	if (err == CUDA_SUCCESS && !find(kernel))
+		insert_symbol(find_library(library), kernel, name, KERNEL);
 	rt_unlock();
-	if (!known)
-		add_symbol(image, kernel, name, KERNEL);
+	return err;
 }
 
 void registry_add_variable(struct image *image, const void *host, const char *name)
