@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Libraries that a program loads by itself, and their kernels. A kernel's handle may stand wherever the runtime takes the host
- * stub of one; and the stub of a registered kernel is its handle.
+ * stub of one, also one that the driver gave; and the stub of a registered kernel is its handle, which only the runtime knows.
  */
 #include "registry.h"
 #include "runtime.h"

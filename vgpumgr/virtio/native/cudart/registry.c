@@ -399,6 +399,16 @@ static cudaError_t bind(struct symbol *symbol, uint64_t context, struct binding 
 	return cudaSuccess;
 }
 
+/* What is no host address of ours may be a kernel that the program has from the driver: its handles are the runtime's, too. */
+static cudaError_t driver_kernel(const void *kernel, struct binding *out)
+{
+	CUresult err = kernel ? CU(cuKernelGetFunction, &out->function, (CUkernel)kernel) : CUDA_ERROR_INVALID_HANDLE;
+
+	if (err == CUDA_ERROR_INVALID_HANDLE || err == CUDA_ERROR_NOT_SUPPORTED) /* unknown, or a driver that has none */
+		return cudaErrorInvalidDeviceFunction;
+	return rt_error(err);
+}
+
 /* A symbol in the current context; `missing`: what an unknown host address is called. */
 static cudaError_t lookup(const void *host, bool kernel, cudaError_t missing, struct binding *out)
 {
@@ -414,6 +424,8 @@ static cudaError_t lookup(const void *host, bool kernel, cudaError_t missing, st
 	symbol = find(host);
 	if (!host && !kernel && managed_variables)
 		error = cudaErrorNotSupported;
+	else if (!symbol && kernel)
+		error = driver_kernel(host, out);
 	else if (!symbol || (symbol->kind == KERNEL) != kernel)
 		error = missing;
 	else if (symbol->kind == MANAGED)
@@ -446,16 +458,28 @@ cudaError_t registry_variable(const void *host, CUdeviceptr *address, size_t *si
 	return error;
 }
 
-cudaError_t registry_function_name(const void *host, const char **out)
+/* Without the driver: a program asks before it needs one. */
+static bool find_name(const void *host, const char **out)
 {
 	struct symbol *symbol;
+	bool is;
 
 	rt_lock();
 	symbol = find(host);
-	if (symbol && symbol->kind == KERNEL)
+	is = symbol && symbol->kind == KERNEL;
+	if (is)
 		*out = symbol->name;
 	rt_unlock();
-	return symbol && symbol->kind == KERNEL ? cudaSuccess : cudaErrorInvalidDeviceFunction;
+	return is;
+}
+
+cudaError_t registry_function_name(const void *host, const char **out)
+{
+	if (find_name(host, out))
+		return cudaSuccess;
+	if (!host || rt_enter() != cudaSuccess || CU(cuKernelGetName, out, (CUkernel)host) != CUDA_SUCCESS)
+		return cudaErrorInvalidDeviceFunction;
+	return cudaSuccess;
 }
 
 static bool is_bound(const struct symbol *symbol, CUfunction function)
@@ -483,5 +507,5 @@ bool registry_has_function(const void *host)
 {
 	const char *name;
 
-	return registry_function_name(host, &name) == cudaSuccess;
+	return find_name(host, &name);
 }
