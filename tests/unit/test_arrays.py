@@ -135,3 +135,27 @@ assert counts[0] > 500 and counts[400] > 0, counts
         status = rig.wait_status(lambda s: not s.lanes, "lanes freed")
         assert (status.worker.pid, status.violations.count, status.sessions.lost) == (before, 0, 0)
         assert status.totals.memory_bytes == 0
+
+
+def test_a_box_read_during_the_call_is_waited_for_also_where_an_array_is_the_source() -> None:
+    """Host memory is read at the call anyhow; memory of the device and arrays must be waited for."""
+    with null_channel("ring") as rig:
+        run_python(
+            rig,
+            PRELUDE
+            + """
+POINTER, ARRAY, STREAM, DURING, ANY = 1, 2, 1, 2, 3
+stream = c_void_p(); ok(cu.cuStreamCreate(byref(stream), 1)); p, q = memory(4096), memory(4096)
+r, array = create(16, 8); ok(r); host = ctypes.create_string_buffer(4096)
+sources = {"array": (ARRAY, array.value, 0, 0, 0), "memory": (POINTER, p.value, 0, 0, 0),
+           "host": (POINTER, ctypes.addressof(host), 0, 0, 0)}
+def waited(source, order):
+    box = (c_uint64 * 14)(*sources[source], POINTER, q.value, 0, 0, 0, 16, 8, 1, order)   # CUDA_MEMCPY3D_BATCH_OP
+    ok(cu.cuStreamSynchronize(stream)); before = waits()
+    ok(cu.cuMemcpy3DBatchAsync_v2(c_size_t(1), box, c_uint64(0), stream)); return waits() - before
+for source in sources:
+    found = {order: waited(source, order) for order in (STREAM, ANY, DURING)}
+    assert found == {STREAM: 0, ANY: 0, DURING: int(source != "host")}, (source, found)
+""",
+        )
+        assert rig.status().violations.count == 0

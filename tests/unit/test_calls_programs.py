@@ -100,14 +100,6 @@ def test_clusters_on_a_device_that_has_them(programs: dict[str, Path], tmp_path:
         assert rig.status().violations.count == 0
 
 
-def test_descriptors_of_tensors_on_a_device_that_has_them(tmp_path: Path) -> None:
-    program = cuda_harness.compile_program("tensor_maps", tmp_path)
-    with simulated_channel("ring", tmp_path, machine="hgx-h100") as rig:
-        done = run_program(rig, str(program), "descriptors")
-        assert (done.returncode, done.stderr) == (0, ""), (done.stderr, rig.status())
-        assert rig.status().violations.count == 0
-
-
 def test_host_functions_run_in_stream_order_and_hold_up_no_other_thread(rig: Rig) -> None:
     """Work after a host function waits for it; another thread of the process goes on meanwhile."""
     run_python(
@@ -162,6 +154,22 @@ def test_functions_of_a_module_are_listed(rig: Rig, driver_programs: tuple[Path,
     out, kernels = driver_programs
     done = run_program(rig, "env", f"KERNELS={kernels}", str(out / "launches"), "enumerate")
     assert (done.returncode, done.stderr) == (0, ""), (done.stderr, rig.status())
+
+
+def test_functions_before_one_whose_name_is_too_long_are_listed(rig: Rig) -> None:
+    """No call can have the name; who asks for more functions than there are before it gets none."""
+    run_python(
+        rig,
+        """
+context(); names = [b"first", b"second", b"n" * 5000, b"last"]
+made = module(PTX[:-1] + b"".join(b".visible .entry %b() { ret; }\\n" % name for name in names))
+count, found = c_uint(), (c_void_p * 4)(); ok(cu.cuModuleGetFunctionCount(byref(count), made)); assert count.value == 4
+ok(cu.cuModuleEnumerateFunctions(found, 2, made))
+for function, name in zip(found, names[:2]):
+    back = ctypes.c_char_p(); ok(cu.cuFuncGetName(byref(back), c_void_p(function))); assert back.value == name
+assert cu.cuModuleEnumerateFunctions(found, 3, made) == 801
+""",
+    )
 
 
 @pytest.fixture(scope="module")

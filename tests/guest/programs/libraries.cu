@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libraries: a program loads device code by itself, lists its kernels, and uses them where it would name kernels of its own. */
 #define PROGRAM "libraries"
-#include "check.h"
+#include "driver.h"
 
 #include <string>
 
@@ -43,6 +43,34 @@ static void check_names(cudaLibrary_t library)
 	}
 	if ((names != "addnothing" && names != "nothingadd") || kernels[2])
 		FAIL("kernels %s", names.c_str());
+}
+
+/* Kernels of a library that only the driver knows: their handles are the runtime's, too. */
+static void check_driver_kernels(int *device)
+{
+	DRIVER(cuLibraryLoadData);
+	DRIVER(cuLibraryGetKernel);
+	DRIVER(cuLibraryUnload);
+	int n = 32, host[32];
+	void *parameters[] = { &device, &n };
+	cudaFuncAttributes attributes;
+	CUlibrary library;
+	CUkernel kernel;
+	const char *name;
+
+	DRIVE(drv_cuLibraryLoadData(&library, CODE, nullptr, nullptr, 0, nullptr, nullptr, 0));
+	DRIVE(drv_cuLibraryGetKernel(&kernel, library, "add"));
+	CHECK(cudaMemset(device, 0, sizeof(host)));
+	CHECK(cudaLaunchKernel((const void *)kernel, dim3(1), dim3(32), parameters, 0, nullptr));
+	CHECK(cudaMemcpy(host, device, sizeof(host), cudaMemcpyDeviceToHost));
+	for (int i = 0; i < 32; i++)
+		if (host[i] != 5)
+			FAIL("element %d by the driver's kernel is %d", i, host[i]);
+	CHECK(cudaFuncGetName(&name, (const void *)kernel));
+	if (std::string(name) != "add")
+		FAIL("the driver's kernel is %s", name);
+	CHECK(cudaFuncGetAttributes(&attributes, (const void *)kernel));
+	DRIVE(drv_cuLibraryUnload(library));
 }
 
 int main()
@@ -89,6 +117,7 @@ int main()
 	REFUSED(cudaLaunchKernel((const void *)add, dim3(1), dim3(32), parameters, 0, nullptr), cudaErrorInvalidDeviceFunction);
 	REFUSED(cudaLibraryUnload(library), cudaErrorInvalidResourceHandle);
 	REFUSED(cudaLibraryLoadFromFile(&library, "/nowhere", nullptr, nullptr, 0, nullptr, nullptr, 0), cudaErrorFileNotFound);
+	check_driver_kernels(device);
 	CHECK(cudaFree(device));
 	PASS("2 kernels of a library and one of its own");
 }

@@ -201,6 +201,34 @@ static void whole_mappings(void)
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(at, unit));
 }
 
+/* Half a unit is neither mapped nor unmapped: all that is there stays, and is used. */
+static void whole_units(void)
+{
+	CUmemGenericAllocationHandle part;
+	CUdeviceptr at;
+	size_t before;
+
+	begin();
+	before = available();
+	at = reserve(3);
+	part = create(1);
+	OK(cuMemMap(at + unit, unit, 0, part, 0));
+	OK(allow(at + unit, unit));
+	OK(cuMemRelease(part));
+	OK(cuMemsetD32(at + unit, 5, 1));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(at + 4096, 2 * unit - 4096));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(at + 4096, unit));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(at + 2 * unit + 4096, 4096));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(at, 4096)); /* also where nothing is mapped */
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(at, (size_t)0 - unit));
+	EXPECT(before - available() == unit);
+	OK(add(at + unit, 2));
+	EXPECT(read_word(at + unit) == 17);
+	OK(cuMemUnmap(at, 3 * unit));
+	EXPECT(before == available());
+	OK(cuMemAddressFree(at, 3 * unit));
+}
+
 /* Nothing gets at memory that is not mapped, or mapped and not opened; a new mapping is not open. */
 static void no_access(void)
 {
@@ -394,8 +422,9 @@ int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		{ "neighbours", neighbours }, { "lifetime", lifetime }, { "whole_mappings", whole_mappings },
-		{ "no_access", no_access }, { "unmapped_faults", unmapped_faults }, { "arguments", arguments },
-		{ "pointers", pointers }, { "contexts", contexts }, { "without_context", without_context },
+		{ "whole_units", whole_units }, { "no_access", no_access }, { "unmapped_faults", unmapped_faults },
+		{ "arguments", arguments }, { "pointers", pointers }, { "contexts", contexts },
+		{ "without_context", without_context },
 		{ NULL, NULL },
 	};
 

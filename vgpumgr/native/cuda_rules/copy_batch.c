@@ -33,6 +33,14 @@ static bool waits(CUmemcpySrcAccessOrder order, uint64_t from, const struct cuda
 	return order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL && (!calls->reads_later || calls->reads_later(from));
 }
 
+/* An array is the device's: no caller reads it at the call. */
+static bool box_waits(CUmemcpySrcAccessOrder order, const CUDA_MEMCPY3D *copy, const struct cuda_copy_calls *calls)
+{
+	if (copy->srcMemoryType == CU_MEMORYTYPE_ARRAY)
+		return order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+	return waits(order, copy->srcDevice, calls);
+}
+
 static bool must_wait(const struct cuda_copies *c, const struct cuda_copy_calls *calls)
 {
 	for (size_t i = 0, k = 0; i < c->count; i++) {
@@ -152,7 +160,7 @@ CUresult cuda_copy_each_3d(const CUDA_MEMCPY3D_BATCH_OP *list, size_t count, uns
 			r = read_one(&list[i], calls, &copy);
 			if (r == CUDA_SUCCESS && pass)
 				r = calls->copy_3d(&copy, stream);
-			later |= r == CUDA_SUCCESS && waits(list[i].srcAccessOrder, copy.srcDevice, calls);
+			later |= r == CUDA_SUCCESS && box_waits(list[i].srcAccessOrder, &copy, calls);
 			if (r != CUDA_SUCCESS && failed)
 				*failed = i;
 		}

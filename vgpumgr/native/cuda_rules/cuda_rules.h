@@ -188,6 +188,8 @@ CUresult cuda_check_granularity(const size_t *granularity, const CUmemAllocation
 				CUmemAllocationGranularity_flags option);
 CUresult cuda_check_reserve(const CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wish,
 			    unsigned long long flags);
+/* Whether whole units lie there, as are mapped and unmapped. */
+CUresult cuda_check_mappable(CUdeviceptr address, size_t bytes, size_t granularity);
 CUresult cuda_check_map(CUdeviceptr address, size_t bytes, size_t offset, size_t granularity, unsigned long long flags);
 /* Whether kernels of `own` get at it afterwards; nothing is said where the list does not name that device. */
 CUresult cuda_read_mapped_access(const CUmemAccessDesc *list, size_t count, CUdevice own, int devices, bool *access);

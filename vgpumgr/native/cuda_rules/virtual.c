@@ -37,13 +37,18 @@ CUresult cuda_check_reserve(const CUdeviceptr *address, size_t bytes, size_t ali
 	return CUDA_SUCCESS;
 }
 
-CUresult cuda_check_map(CUdeviceptr address, size_t bytes, size_t offset, size_t granularity, unsigned long long flags)
+CUresult cuda_check_mappable(CUdeviceptr address, size_t bytes, size_t granularity)
 {
 	CUdeviceptr end;
 
-	if (!bytes || offset || flags || address % granularity || bytes % granularity)
+	if (!bytes || address % granularity || bytes % granularity)
 		return CUDA_ERROR_INVALID_VALUE;
 	return __builtin_add_overflow(address, bytes, &end) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult cuda_check_map(CUdeviceptr address, size_t bytes, size_t offset, size_t granularity, unsigned long long flags)
+{
+	return offset || flags ? CUDA_ERROR_INVALID_VALUE : cuda_check_mappable(address, bytes, granularity);
 }
 
 static CUresult check_access(const CUmemAccessDesc *access, CUdevice own, int devices)

@@ -201,6 +201,8 @@ bool vm_find(uint64_t addr, struct allocation *out);
 bool vm_update(uint64_t addr, void (*change)(struct allocation *, const void *), const void *arg);
 /* Is all of [addr, addr + size) inside one live allocation, or in mapped neighbours? It must be accessible where it is mapped. */
 bool vm_contains(uint64_t addr, uint64_t size, struct allocation *out);
+/* The same, and it is used meanwhile: what is there is neither freed nor unmapped before `use` has returned. */
+bool vm_use(uint64_t addr, uint64_t size, void (*use)(void *), void *what);
 /* Does addr belong to the reserved device ranges, live or not? */
 bool vm_is_device_range(uint64_t addr);
 CUresult vm_reserve(struct device *dev);

@@ -27,9 +27,9 @@ static void store(const struct cuda_memory_operation *m)
 		__atomic_store_n((uint32_t *)m->address, (uint32_t)m->value, __ATOMIC_RELEASE);
 }
 
-static bool is_met(const struct cuda_memory_operation *m)
+static bool meets(const struct cuda_memory_operation *m, uint64_t found)
 {
-	uint64_t found = load(m), all = m->bytes == 8 ? UINT64_MAX : UINT32_MAX;
+	uint64_t all = m->bytes == 8 ? UINT64_MAX : UINT32_MAX;
 
 	switch (m->flags) {
 	case CU_STREAM_WAIT_VALUE_EQ:
@@ -43,20 +43,27 @@ static bool is_met(const struct cuda_memory_operation *m)
 	}
 }
 
-static bool is_there(const struct cuda_memory_operation *m)
-{
-	struct allocation a;
+/* A look at what is waited for. */
+struct look {
+	const struct cuda_memory_operation *m;
+	bool met;
+};
 
-	return vm_contains(m->address, m->bytes, &a);
+static void take_look(void *what)
+{
+	struct look *l = what;
+
+	l->met = meets(l->m, load(l->m));
 }
 
 /* Until it is met, or nothing of the context counts any more: it is destroyed, or something else has failed in it. */
 static CUresult wait_for(const struct context *ctx, const struct cuda_memory_operation *m)
 {
 	struct timespec pause = { .tv_nsec = LOOK_LEAST_NS };
+	struct look l = { .m = m };
 
-	while (is_there(m)) {
-		if (is_met(m) || __atomic_load_n(&ctx->destroyed, __ATOMIC_RELAXED) ||
+	while (vm_use(m->address, m->bytes, take_look, &l)) {
+		if (l.met || __atomic_load_n(&ctx->destroyed, __ATOMIC_RELAXED) ||
 		    __atomic_load_n(&ctx->error, __ATOMIC_RELAXED) != CUDA_SUCCESS)
 			return CUDA_SUCCESS;
 		nanosleep(&pause, NULL);
@@ -78,18 +85,24 @@ static void reduce(const struct cuda_memory_operation *m)
 #undef REDUCE
 }
 
-static CUresult run_one(const struct context *ctx, const struct cuda_memory_operation *m)
+static void change(void *what)
+{
+	const struct cuda_memory_operation *m = what;
+
+	if (m->kind == CU_STREAM_MEM_OP_ATOMIC_REDUCTION)
+		reduce(m);
+	else
+		store(m);
+}
+
+static CUresult run_one(const struct context *ctx, struct cuda_memory_operation *m)
 {
 	if (cuda_is_wait(m))
 		return wait_for(ctx, m);
 	if (!m->bytes) /* a barrier: operations follow each other under a lock as it is */
 		return CUDA_SUCCESS;
-	if (!is_there(m))
+	if (!vm_use(m->address, m->bytes, change, m))
 		return CUDA_ERROR_ILLEGAL_ADDRESS;
-	if (m->kind == CU_STREAM_MEM_OP_ATOMIC_REDUCTION)
-		reduce(m);
-	else
-		store(m);
 	if (drv.checks)
 		check_filled(m->address, m->bytes);
 	return CUDA_SUCCESS;

@@ -339,20 +339,23 @@ static bool is_mapped(uint64_t addr, uint64_t bytes)
  */
 CUresult cuMemUnmap(CUdeviceptr addr, size_t bytes)
 {
+	CUresult r = cuda_check_mappable(addr, bytes, GRANULE);
 	uint64_t room, base;
 	struct allocation a;
 
 	DRIVER_CHECK();
+	if (r != CUDA_SUCCESS)
+		return r;
 	base = vm_arena(&room);
 	DRV_LOCKED();
-	if (!bytes || !space_find(addr) || bytes > room - (addr - base) || !is_uncut(addr, bytes))
+	if (!space_find(addr) || bytes > room - (addr - base) || !is_uncut(addr, bytes))
 		return CUDA_ERROR_INVALID_VALUE;
 	for (uint64_t end = addr + bytes; addr < end; addr += a.size) {
 		if (!find_mapping(addr, &a)) {
 			a.size = GRANULE;
 			continue;
 		}
-		vm_unmap(addr);
+		vm_unmap(a.addr);
 		if (!--a.physical->mappings && !a.physical->handles)
 			physical_end(a.physical);
 	}

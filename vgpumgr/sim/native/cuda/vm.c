@@ -424,13 +424,10 @@ static bool continues(const struct allocation *a, const struct allocation *next)
 	return next->kind == ALLOCATION_MAPPED && next->addr == a->addr + a->size && next->accessible && next->dev == a->dev;
 }
 
-bool vm_contains(uint64_t addr, uint64_t size, struct allocation *out)
+static bool contains(uint64_t addr, uint64_t size, struct allocation *out)
 {
-	const struct allocation *a, *end;
+	const struct allocation *a = find(addr), *end = items + n_items;
 
-	READING();
-	a = find(addr);
-	end = items + n_items;
 	if (!a || (a->kind == ALLOCATION_MAPPED && !a->accessible))
 		return false;
 	*out = *a;
@@ -439,6 +436,23 @@ bool vm_contains(uint64_t addr, uint64_t size, struct allocation *out)
 			return false;
 		a++;
 	}
+	return true;
+}
+
+bool vm_contains(uint64_t addr, uint64_t size, struct allocation *out)
+{
+	READING();
+	return contains(addr, size, out);
+}
+
+bool vm_use(uint64_t addr, uint64_t size, void (*use)(void *), void *what)
+{
+	struct allocation a;
+
+	READING();
+	if (!contains(addr, size, &a))
+		return false;
+	use(what);
 	return true;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Libraries that a program loads by itself, and their kernels. A kernel's handle may stand wherever the runtime takes the host
- * stub of one; and the stub of a registered kernel is its handle.
+ * stub of one, also one that the driver gave; and the stub of a registered kernel is its handle, which only the runtime knows.
  */
 #include "registry.h"
 #include "runtime.h"
@@ -66,22 +66,11 @@ API cudaError_t cudaLibraryUnload(cudaLibrary_t library)
 	return rt_done(unload(library));
 }
 
-static cudaError_t know(cudaLibrary_t library, cudaKernel_t kernel)
-{
-	struct image *image = registry_find_library(library);
-	const char *name = NULL;
-	cudaError_t error = rt_error(CU(cuKernelGetName, &name, kernel));
-
-	if (error == cudaSuccess && image)
-		registry_add_library_kernel(image, kernel, name);
-	return error;
-}
-
 static cudaError_t get_kernel(cudaKernel_t *kernel, cudaLibrary_t library, const char *name)
 {
 	cudaError_t error = kernel ? RT_CALL(cuLibraryGetKernel, kernel, library, name) : cudaErrorInvalidValue;
 
-	return error == cudaSuccess ? know(library, *kernel) : error;
+	return error == cudaSuccess ? rt_error(registry_add_library_kernel(library, *kernel)) : error;
 }
 
 API cudaError_t cudaLibraryGetKernel(cudaKernel_t *pKernel, cudaLibrary_t library, const char *name)
@@ -102,7 +91,7 @@ static cudaError_t enumerate(cudaKernel_t *kernels, unsigned int most, cudaLibra
 	if (error == cudaSuccess)
 		error = rt_error(CU(cuLibraryGetKernelCount, &count, library));
 	for (unsigned int i = 0; error == cudaSuccess && i < most && i < count; i++)
-		error = know(library, kernels[i]);
+		error = rt_error(registry_add_library_kernel(library, kernels[i]));
 	return error;
 }
 

@@ -98,19 +98,28 @@ struct image *registry_add_library(CUlibrary library)
 	return add_image(NULL, library);
 }
 
+/* Under the lock. */
+static struct image *find_library(CUlibrary library)
+{
+	struct image *image = images;
+
+	while (image && (image->wrapper || image->library != library))
+		image = image->next;
+	return image;
+}
+
 struct image *registry_find_library(CUlibrary library)
 {
 	struct image *image;
 
 	rt_lock();
-	image = images;
-	while (image && (image->wrapper || image->library != library))
-		image = image->next;
+	image = find_library(library);
 	rt_unlock();
 	return image;
 }
 
-static void add_symbol(struct image *image, const void *host, const char *name, enum symbol_kind kind)
+/* Under the lock. */
+static void insert_symbol(struct image *image, const void *host, const char *name, enum symbol_kind kind)
 {
 	struct symbol *symbol = image ? calloc(1, sizeof(*symbol)) : NULL;
 
@@ -118,11 +127,16 @@ static void add_symbol(struct image *image, const void *host, const char *name, 
 	if (!symbol)
 		return;
 	*symbol = (struct symbol){ .host = host, .name = name, .kind = kind, .image = image };
-	rt_lock();
 	symbol->next = *bucket_of(host);
 	*bucket_of(host) = symbol;
 	image->has_managed |= kind == MANAGED;
 	managed_variables |= kind == MANAGED;
+}
+
+static void add_symbol(struct image *image, const void *host, const char *name, enum symbol_kind kind)
+{
+	rt_lock();
+	insert_symbol(image, host, name, kind);
 	rt_unlock();
 }
 
@@ -131,15 +145,18 @@ void registry_add_kernel(struct image *image, const void *host, const char *name
 	add_symbol(image, host, name, KERNEL);
 }
 
-void registry_add_library_kernel(struct image *image, CUkernel kernel, const char *name)
+/* Under one lock, as another thread may unload the library, and the name with it. */
+CUresult registry_add_library_kernel(CUlibrary library, CUkernel kernel)
 {
-	bool known;
+	const char *name = NULL;
+	CUresult err;
 
 	rt_lock();
-	known = find(kernel);
+	err = CU(cuKernelGetName, &name, kernel);
+	if (err == CUDA_SUCCESS && !find(kernel))
+		insert_symbol(find_library(library), kernel, name, KERNEL);
 	rt_unlock();
-	if (!known)
-		add_symbol(image, kernel, name, KERNEL);
+	return err;
 }
 
 void registry_add_variable(struct image *image, const void *host, const char *name)
@@ -382,6 +399,16 @@ static cudaError_t bind(struct symbol *symbol, uint64_t context, struct binding 
 	return cudaSuccess;
 }
 
+/* What is no host address of ours may be a kernel that the program has from the driver: its handles are the runtime's, too. */
+static cudaError_t driver_kernel(const void *kernel, struct binding *out)
+{
+	CUresult err = kernel ? CU(cuKernelGetFunction, &out->function, (CUkernel)kernel) : CUDA_ERROR_INVALID_HANDLE;
+
+	if (err == CUDA_ERROR_INVALID_HANDLE || err == CUDA_ERROR_NOT_SUPPORTED) /* unknown, or a driver that has none */
+		return cudaErrorInvalidDeviceFunction;
+	return rt_error(err);
+}
+
 /* A symbol in the current context; `missing`: what an unknown host address is called. */
 static cudaError_t lookup(const void *host, bool kernel, cudaError_t missing, struct binding *out)
 {
@@ -397,6 +424,8 @@ static cudaError_t lookup(const void *host, bool kernel, cudaError_t missing, st
 	symbol = find(host);
 	if (!host && !kernel && managed_variables)
 		error = cudaErrorNotSupported;
+	else if (!symbol && kernel)
+		error = driver_kernel(host, out);
 	else if (!symbol || (symbol->kind == KERNEL) != kernel)
 		error = missing;
 	else if (symbol->kind == MANAGED)
@@ -429,16 +458,28 @@ cudaError_t registry_variable(const void *host, CUdeviceptr *address, size_t *si
 	return error;
 }
 
-cudaError_t registry_function_name(const void *host, const char **out)
+/* Without the driver: a program asks before it needs one. */
+static bool find_name(const void *host, const char **out)
 {
 	struct symbol *symbol;
+	bool is;
 
 	rt_lock();
 	symbol = find(host);
-	if (symbol && symbol->kind == KERNEL)
+	is = symbol && symbol->kind == KERNEL;
+	if (is)
 		*out = symbol->name;
 	rt_unlock();
-	return symbol && symbol->kind == KERNEL ? cudaSuccess : cudaErrorInvalidDeviceFunction;
+	return is;
+}
+
+cudaError_t registry_function_name(const void *host, const char **out)
+{
+	if (find_name(host, out))
+		return cudaSuccess;
+	if (!host || rt_enter() != cudaSuccess || CU(cuKernelGetName, out, (CUkernel)host) != CUDA_SUCCESS)
+		return cudaErrorInvalidDeviceFunction;
+	return cudaSuccess;
 }
 
 static bool is_bound(const struct symbol *symbol, CUfunction function)
@@ -466,5 +507,5 @@ bool registry_has_function(const void *host)
 {
 	const char *name;
 
-	return registry_function_name(host, &name) == cudaSuccess;
+	return find_name(host, &name);
 }

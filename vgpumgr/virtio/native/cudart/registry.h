@@ -29,8 +29,8 @@ void registry_remove_image(struct image *image);
 struct image *registry_add_library(CUlibrary library);
 /* NULL: not one of ours. */
 struct image *registry_find_library(CUlibrary library);
-/* Its kernel, which a program passes where it would pass a kernel's host stub. The name is the driver's. */
-void registry_add_library_kernel(struct image *image, CUkernel kernel, const char *name);
+/* A kernel of a library, which a program passes where it would pass a kernel's host stub; what the driver says of it. */
+CUresult registry_add_library_kernel(CUlibrary library, CUkernel kernel);
 /* Names are not copied: they live as long as the program's text. */
 void registry_add_kernel(struct image *image, const void *host, const char *name);
 void registry_add_variable(struct image *image, const void *host, const char *name);

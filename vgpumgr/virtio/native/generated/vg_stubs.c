@@ -1450,7 +1450,7 @@ CUresult vg_send_tensor_map(const struct vg_tensor_map_request *in, struct vg_te
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_tensor_map, SHIM_CACHED, vg_size_tensor_map_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_tensor_map, SHIM_SYNC, vg_size_tensor_map_request(in), NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;
@@ -1469,7 +1469,7 @@ CUresult vg_send_tensor_map_address(const struct vg_tensor_map_address_request *
 	struct shim_frame f;
 	CUresult r;
 
-	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_tensor_map_address, SHIM_CACHED, vg_size_tensor_map_address_request(in), NULL);
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_tensor_map_address, SHIM_SYNC, vg_size_tensor_map_address_request(in), NULL);
 	if (r != CUDA_SUCCESS) {
 		memset(out, 0, sizeof(*out));
 		return r;

@@ -10,7 +10,10 @@
 #include "output.h"
 #include "trace.h"
 
-/* Answers of cached calls: entries are added and never changed or freed, so readers need no lock once they have one. */
+/*
+ * Answers of cached calls: entries are added and never changed or freed, so readers need no lock once they have one. So no call
+ * is cached whose keys have no end.
+ */
 enum { CACHE_SLOTS = 1024, CACHE_PROBES = 8 };
 
 struct answer {
@@ -22,7 +25,7 @@ struct answer {
 static _Atomic(struct answer *) answers[CACHE_SLOTS];
 static _Atomic uint32_t epoch;
 
-static uint32_t hash(uint32_t op, const uint8_t *key, size_t length)
+uint32_t shim_hash(uint32_t op, const uint8_t *key, size_t length)
 {
 	uint32_t h = 2166136261u ^ op;
 
@@ -33,7 +36,7 @@ static uint32_t hash(uint32_t op, const uint8_t *key, size_t length)
 
 static struct answer *find_answer(const struct shim_frame *f)
 {
-	uint32_t at = hash(f->op, f->key, f->size);
+	uint32_t at = shim_hash(f->op, f->key, f->size);
 
 	for (uint32_t i = 0; i < CACHE_PROBES; i++) {
 		struct answer *a = atomic_load_explicit(&answers[(at + i) % CACHE_SLOTS], memory_order_acquire);
@@ -47,7 +50,7 @@ static struct answer *find_answer(const struct shim_frame *f)
 
 static void keep_answer(const struct shim_frame *f, uint32_t when)
 {
-	uint32_t at = hash(f->op, f->key, f->size);
+	uint32_t at = shim_hash(f->op, f->key, f->size);
 	struct answer *a = malloc(sizeof(*a) + f->size + f->reply.length), *none;
 
 	if (!a)

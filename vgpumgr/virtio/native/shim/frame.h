@@ -8,7 +8,7 @@
 /* Ahead: one of several calls on their way, of which none but the first waits for room. */
 enum shim_send_kind { SHIM_QUIET, SHIM_CACHED, SHIM_SYNC, SHIM_FIRST, SHIM_AHEAD };
 
-enum { SHIM_KEY_MAX = 320 }; /* the longest is that of a descriptor of a tensor */
+enum { SHIM_KEY_MAX = 256 };
 
 /* Host memory that travels packed: `rows` rows of `width` bytes, `pitch` apart. Gaps are neither read nor written. */
 struct shim_bulk {
@@ -63,6 +63,9 @@ struct shim_told shim_exchange(unsigned channel, uint32_t op, const uint64_t *re
 
 /* A whole call without an answer: its words, `size` in bytes, of which SHIM_KEY_MAX are few enough for any. */
 CUresult shim_post(unsigned channel, uint32_t op, const uint64_t *request, size_t size);
+
+/* Of a call's words, by which its answer is kept. */
+uint32_t shim_hash(uint32_t op, const uint8_t *key, size_t length);
 
 /* Forgets the answers of cached calls. */
 void shim_cache_clear(void);

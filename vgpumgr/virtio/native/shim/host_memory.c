@@ -71,14 +71,14 @@ SHIM_API CUresult cuMemFreeHost(void *p)
 	if (r != CUDA_SUCCESS || !p)
 		return r;
 	if (find_mapped(p, &range)) {
-		if (range.start != (uint64_t)p || !shim_range_remove(SHIM_RANGE_DEVICE, range.start, &range))
+		if (range.start != (uint64_t)p || !shim_range_remove(SHIM_RANGE_DEVICE, &range))
 			return CUDA_ERROR_INVALID_VALUE;
 		return shim_managed_free(&range);
 	}
 	if (!shim_range_find(SHIM_RANGE_HOST, (uint64_t)p, &range) || range.start != (uint64_t)p || range.registered)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* copies from it were taken over when they were called, so nothing reads it any more */
-	if (shim_range_remove(SHIM_RANGE_HOST, (uint64_t)p, &range))
+	if (shim_range_remove(SHIM_RANGE_HOST, &range))
 		free(p);
 	return CUDA_SUCCESS;
 }
@@ -118,7 +118,7 @@ SHIM_API CUresult cuMemHostUnregister(void *p)
 		return r;
 	if (!shim_range_find(SHIM_RANGE_HOST, (uint64_t)p, &range) || range.start != (uint64_t)p || !range.registered)
 		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-	shim_range_remove(SHIM_RANGE_HOST, (uint64_t)p, &range);
+	shim_range_remove(SHIM_RANGE_HOST, &range);
 	return CUDA_SUCCESS;
 }
 

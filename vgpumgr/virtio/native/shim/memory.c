@@ -90,9 +90,10 @@ CUresult shim_allocate(struct shim_range *range, shim_allocate_fn *allocate, voi
 /* An allocation, by its start; a module's variables cannot be freed. */
 static bool take(uint64_t address, struct shim_range *range)
 {
-	if (!shim_range_find(SHIM_RANGE_DEVICE, address, range) || range->module || range->host || range->physical)
+	if (!shim_range_find(SHIM_RANGE_DEVICE, address, range) || range->start != address || range->module || range->host ||
+	    range->physical)
 		return false;
-	return shim_range_remove(SHIM_RANGE_DEVICE, address, range);
+	return shim_range_remove(SHIM_RANGE_DEVICE, range);
 }
 
 static CUresult allocate(void *in, struct shim_range *got)

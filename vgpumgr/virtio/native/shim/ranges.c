@@ -136,12 +136,9 @@ static bool remove_from(struct ranges *r, uint64_t start, struct shim_range *rem
 	return is;
 }
 
-bool shim_range_remove(enum shim_range_kind kind, uint64_t start, struct shim_range *removed)
+bool shim_range_remove(enum shim_range_kind kind, struct shim_range *found)
 {
-	for (int c = first_channel(kind); c >= 0; c = next_channel(kind, c))
-		if (remove_from(of_channel(kind, (unsigned)c), start, removed))
-			return true;
-	return false;
+	return remove_from(of_channel(kind, found->channel), found->start, found);
 }
 
 void shim_range_forget(enum shim_range_kind kind, uint64_t owner)
@@ -262,12 +259,9 @@ static bool open_in(struct ranges *r, uint64_t start, bool accessible)
 	return is;
 }
 
-bool shim_range_open(uint64_t start, bool accessible)
+bool shim_range_open(const struct shim_range *found, bool accessible)
 {
-	for (unsigned c = 0; c < shim_channels(); c++)
-		if (open_in(of_channel(SHIM_RANGE_DEVICE, c), start, accessible))
-			return true;
-	return false;
+	return open_in(of_channel(SHIM_RANGE_DEVICE, found->channel), found->start, accessible);
 }
 
 bool shim_is_device(uint64_t address)

@@ -93,8 +93,8 @@ struct shim_range {
 };
 CUresult shim_range_add(enum shim_range_kind kind, const struct shim_range *range);
 bool shim_range_find(enum shim_range_kind kind, uint64_t address, struct shim_range *found);
-/* Removes the range that starts exactly there. */
-bool shim_range_remove(enum shim_range_kind kind, uint64_t start, struct shim_range *removed);
+/* Removes what was found, if it is still there: another channel may have one at the same address. */
+bool shim_range_remove(enum shim_range_kind kind, struct shim_range *found);
 /* Removes all ranges of a context, or of a module. */
 void shim_range_forget(enum shim_range_kind kind, uint64_t owner);
 /* Managed memory among the bytes: touching them may need a call, so not while a frame is made. */
@@ -111,8 +111,8 @@ bool shim_range_any(enum shim_range_kind kind, uint64_t start, uint64_t bytes);
 bool shim_range_last(enum shim_range_kind kind, unsigned channel, uint64_t start, uint64_t bytes, struct shim_range *found);
 /* Whether another channel than the context's has any memory or reserved addresses there: 0, or the end of the last. */
 uint64_t shim_range_elsewhere(uint64_t context, uint64_t start, uint64_t bytes);
-/* A mapping that starts there; false: none does. */
-bool shim_range_open(uint64_t start, bool accessible);
+/* A mapping that was found; false: it is not there any more. */
+bool shim_range_open(const struct shim_range *found, bool accessible);
 /* Whether it is memory of a device, or would be if something were mapped there. */
 bool shim_is_device(uint64_t address);
 /* CUDA_ERROR_INVALID_VALUE unless rows x (count * factor) bytes, pitch apart, lie in one allocation, or in open neighbours. */

@@ -182,7 +182,7 @@ static CUresult move_space(struct shim_range *space, unsigned channel)
 	struct vg_virtual_reserve_request in = { .bytes = space->bytes, .wish = space->start };
 	struct vg_virtual_free_request old = { .address = space->start, .bytes = space->bytes }, wrong = old;
 	struct vg_virtual_reserve_reply out;
-	struct shim_range removed;
+	struct shim_range removed = *space;
 	CUresult r = CUDA_ERROR_NOT_SUPPORTED;
 
 	if (shim_range_any(SHIM_RANGE_DEVICE, space->start, space->bytes))
@@ -196,7 +196,7 @@ static CUresult move_space(struct shim_range *space, unsigned channel)
 	}
 	if (r != CUDA_SUCCESS)
 		return r;
-	shim_range_remove(SHIM_RANGE_RESERVED, space->start, &removed);
+	shim_range_remove(SHIM_RANGE_RESERVED, &removed);
 	r = shim_range_add(SHIM_RANGE_RESERVED, space);
 	SHIM_TURN(back, shim_turn_to_channel(removed.channel));
 	vg_send_virtual_free(&old);
@@ -255,7 +255,7 @@ SHIM_API CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	if (!shim_range_find(SHIM_RANGE_RESERVED, ptr, &range) || range.start != ptr || range.bytes != size ||
 	    shim_range_any(SHIM_RANGE_DEVICE, ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
-	shim_range_remove(SHIM_RANGE_RESERVED, ptr, &range);
+	shim_range_remove(SHIM_RANGE_RESERVED, &range);
 	SHIM_TURN(turn, shim_turn_to_channel(range.channel));
 	return vg_send_virtual_free(&in);
 }
@@ -340,18 +340,24 @@ static bool is_uncut(unsigned channel, uint64_t address, uint64_t bytes)
 SHIM_API CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
 	struct shim_range space, range;
+	size_t granularity;
 	CUresult r = shim_ready();
 
 	if (r != CUDA_SUCCESS)
 		return r;
 	LOCKED();
-	if (!size || size > UINT64_MAX - ptr || !shim_range_find(SHIM_RANGE_RESERVED, ptr, &space) ||
-	    !is_uncut(space.channel, ptr, size))
+	if (!shim_range_find(SHIM_RANGE_RESERVED, ptr, &space))
 		return CUDA_ERROR_INVALID_VALUE;
+	/* a channel's first device has its number, and all of a channel map the same units */
+	r = get_granularity((CUdevice)space.channel, CU_MEM_ALLOC_GRANULARITY_MINIMUM, &granularity);
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_mappable(ptr, size, granularity);
+	if (r == CUDA_SUCCESS && !is_uncut(space.channel, ptr, size))
+		r = CUDA_ERROR_INVALID_VALUE;
 	while (r == CUDA_SUCCESS && shim_range_last(SHIM_RANGE_DEVICE, space.channel, ptr, size, &range)) {
 		if (!range.physical) /* allocated, behind the reserved addresses */
 			size = range.start - ptr;
-		else if (shim_range_remove(SHIM_RANGE_DEVICE, range.start, &range))
+		else if (shim_range_remove(SHIM_RANGE_DEVICE, &range))
 			r = unmap(&range);
 		else
 			r = CUDA_ERROR_UNKNOWN;
@@ -367,7 +373,7 @@ static CUresult set_access(const struct shim_range *range, bool open)
 	CUresult r = open == range->accessible ? CUDA_SUCCESS : vg_send_virtual_access(&in);
 
 	if (r == CUDA_SUCCESS)
-		shim_range_open(range->start, open);
+		shim_range_open(range, open);
 	return r;
 }
 

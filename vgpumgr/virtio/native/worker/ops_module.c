@@ -88,8 +88,8 @@ static CUresult put_names(const CUfunction *functions, uint32_t count, uint32_t 
 		if (r != CUDA_SUCCESS)
 			return r;
 		length = strlen(name) + 1;
-		if (length > NAME_BYTES) /* no call can have it */
-			return CUDA_ERROR_NOT_SUPPORTED;
+		if (length > NAME_BYTES) /* no call can have it: those before it are listed */
+			return i > first ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 		if (length > sizeof(out->names) - out->names_length)
 			break;
 		memcpy(out->names + out->names_length, name, length);
