@@ -45,7 +45,9 @@ enum { SOLVER_TUNED = 7, SOLVER_ALGORITHMS = 3 };
 #define SOLVER_SCRATCH (256ull << 20)
 
 enum { BLAS_ARGUMENTS = 24, BLAS_VALUE = 16, BLAS_VALUES = 5, BLAS_BY_ARGUMENT = 0x80, BLAS_BY_SCALE = 0x7f,
-       BLAS_ROOM = 104 /* of one argument's, at most */ };
+       BLAS_ROOM = 112 /* of one argument's, at most */ };
+
+_Static_assert(BLAS_ROOM % 16 == 0, "a cuDoubleComplex of each argument is aligned as its type is");
 
 struct blas_argument {
 	uint8_t kind, size, count;          /* of a value: its bytes, or whose these are to say */
