@@ -150,6 +150,44 @@ assert not wrong, wrong
     assert run_python(ring, BEGIN + code) == ""
 
 
+def test_a_busy_object_holds_up_its_callers_only(ring: Rig) -> None:
+    """A question about it waits for a stream; a solution with it, that needs no answer, for that; and nothing else does."""
+    code = """
+import threading, time
+from tests.sim.blas_behaviour import Gate
+lib, stream, info, other = sparse.sparse, sparse.stream(), sparse.made("CreateBsrsv2Info"), c_void_p()
+offsets, columns = sparse.put([0, 1], NARROW), sparse.put([0], NARROW)
+values, f, x = (sparse.upload(np.full(2, n)) for n in (2.0, 6.0, 0.0))
+matrix = (sparse.descr(), values, offsets, columns, 1, info)
+area = sparse.alloc(max(128, sparse.size("Dbsrsv2_bufferSize", 0, N, 1, 1, *matrix)))
+sparse.do("Dbsrsv2_analysis", 0, N, 1, 1, *matrix, 0, area)
+sparse.good(lib.cusparseCreate(byref(other)))
+first, sparse.handle = sparse.handle, other
+solve = ("Dbsrsv2_solve", 0, N, 1, 1, np.ones(1), *matrix, f, x, 0, area)
+sparse.do(*solve)                                     # its kind is known: the next is posted
+assert sparse.read(x, 1, R64)[0] == 3
+sparse.good(lib.cusparseSetStream(first, stream))
+gate, at, answers = Gate(sparse, stream), c_int(), []
+def ask():
+    sparse.ok(sparse.cuda.cuCtxSetCurrent(sparse.context))
+    answers.append(lib.cusparseXbsrsv2_zeroPivot(first, info, byref(at)))
+def post():
+    sparse.ok(sparse.cuda.cuCtxSetCurrent(sparse.context))
+    answers.append(sparse.status(*solve))
+running = [threading.Thread(target=work, daemon=True) for work in (ask, post)]
+for thread in running:
+    thread.start()
+    time.sleep(0.3)                                   # it is where it waits
+assert not answers, answers
+assert sparse.cuda.cuStreamQuery(stream) == 600       # the others go on
+gate.open()
+for thread in running:
+    thread.join(20)
+assert answers == [OK, OK], answers
+"""
+    assert run_python(ring, BEGIN + code) == ""
+
+
 def test_what_the_library_refuses_waits_for_its_status(ring: Rig) -> None:
     code = """
 m, (x, _), (y, at) = sparse.store(np.eye(8), R64), sparse.vector(np.ones(8), R64), sparse.vector(np.ones(7), R64)

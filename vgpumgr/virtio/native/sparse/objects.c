@@ -34,16 +34,11 @@ static int make(struct sparse_handle *h, struct sparse_object *o)
 	return status;
 }
 
-int sparse_find_object(struct sparse_handle *h, struct sparse_object *o, uint64_t *id)
+int sparse_find_object(struct sparse_handle *h, struct sparse_object *o)
 {
-	int status = SPARSE_OK;
-
-	pthread_mutex_lock(&o->lock);
 	if (!o->id || !math_channel()->alive(o->id)) /* the first time, or it has ended with its context */
-		status = make(h, o);
-	*id = o->id;
-	pthread_mutex_unlock(&o->lock);
-	return status;
+		return make(h, o);
+	return SPARSE_OK;
 }
 
 static int create(void **object, uint64_t kind)
