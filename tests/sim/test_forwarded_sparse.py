@@ -204,13 +204,36 @@ sparse.good(sparse.wait())
 
 def test_what_gives_a_value_back_is_in_no_graph(ring: Rig) -> None:
     code = """
-m, (x, _), (y, at) = sparse.store(np.eye(8), R64), sparse.vector(np.ones(8), R64), sparse.vector(np.ones(8), R64)
-one, stream, graph = sparse.scalar(1, R64), sparse.stream(), c_void_p()
+info, stream, graph, at = sparse.made("CreateBsrsv2Info"), sparse.stream(), c_void_p(), np.zeros(1, "i4")
 sparse.set_stream(stream)
 sparse.ok(sparse.cuda.cuStreamBeginCapture_v2(stream, 0))
-status = sparse.status("SpMV_bufferSize", N, one, m.descriptor, x, one, y, R64, 0, np.zeros(1, "u8"))
+status = sparse.status("Xbsrsv2_zeroPivot", info, at)
 assert (status, sparse.cuda.cuStreamEndCapture(stream, byref(graph))) != (OK, 0) and not graph.value
-assert sparse.size("SpMV_bufferSize", N, one, m.descriptor, x, one, y, R64, 0)
+assert sparse.status("Xbsrsv2_zeroPivot", info, at) == OK
+"""
+    assert run_python(ring, BEGIN + code) == ""
+
+
+def test_sizes_are_told_within_a_capture(ring: Rig) -> None:
+    """The library uses no stream for them: of a product, and with objects of both interfaces."""
+    code = """
+m, (x, _), (y, at) = sparse.store(2 * np.eye(8), R64), sparse.vector(np.ones(8), R64), sparse.vector(np.ones(8), R64)
+one, stream, graph, runnable = sparse.scalar(1, R64), sparse.stream(), c_void_p(), c_void_p()
+o, info, lists = sparse.made("SpSV_createDescr"), sparse.made("CreateBsrsv2Info"), sparse.put([0, 1], NARROW)
+words, area = (N, one, m.descriptor, x, one, y, R64, 0), sparse.alloc(1 << 16)
+sparse.set_stream(stream)
+sparse.do("SpMV", *words, area)                       # its kind is known
+sparse.ok(sparse.cuda.cuStreamSynchronize(stream))
+sparse.ok(sparse.cuda.cuStreamBeginCapture_v2(stream, 0))
+assert sparse.size("SpMV_bufferSize", *words)
+assert sparse.size("SpSV_bufferSize", N, one, m.descriptor, x, y, R64, 0, o)
+sparse.size("Dbsrsv2_bufferSize", 0, N, 1, 1, sparse.descr(), area, lists, lists, 1, info)
+sparse.do("SpMV", *words, area)
+sparse.ok(sparse.cuda.cuStreamEndCapture(stream, byref(graph)))
+sparse.ok(sparse.cuda.cuGraphInstantiateWithFlags(byref(runnable), graph, c_uint64(0)))
+sparse.ok(sparse.cuda.cuGraphLaunch(runnable, stream))
+sparse.ok(sparse.cuda.cuStreamSynchronize(stream))
+assert sparse.read(at, 1, R64)[0] == 5
 """
     assert run_python(ring, BEGIN + code) == ""
 

@@ -53,9 +53,13 @@ struct blas_argument {
 	uint8_t kind, size, count;          /* of a value: its bytes, or whose these are to say */
 };
 
+/* What a function does beside what its arguments say. BLAS_MEASURES: it tells a work area's size, and uses no stream. */
+enum blas_role { BLAS_WORKS, BLAS_MEASURES };
+
 struct blas_function {
 	uint64_t id;
 	const char *name;
+	enum blas_role role;
 	unsigned int count;
 	struct blas_argument arguments[BLAS_ARGUMENTS];
 };
