@@ -36,7 +36,7 @@ LETTERS = {"H": "f16", "S": "f32", "D": "f64", "C": "c32", "Z": "c64"}
 BY_ARGUMENT, BY_SCALE = 0x80, 0x7F
 DIRECTIONS = ("in", "inout", "out", "host", "exchange")
 #: what a family does beside what its arguments say (native/codec/blas_functions.h)
-ROLES = ("works", "measures")
+ROLES = ("works", "measures", "prepares")
 ARGUMENT = re.compile(r"^(\w+)(?: (@?\w+)(\*5)?)? (\w+)$")
 
 

@@ -53,8 +53,9 @@ struct blas_argument {
 	uint8_t kind, size, count;          /* of a value: its bytes, or whose these are to say */
 };
 
-/* What a function does beside what its arguments say. BLAS_MEASURES: it tells a work area's size, and uses no stream. */
-enum blas_role { BLAS_WORKS, BLAS_MEASURES };
+/* What a function does beside what its arguments say. BLAS_MEASURES: it tells a work area's size, and uses no stream.
+ * BLAS_PREPARES: what its object keeps is another afterwards. */
+enum blas_role { BLAS_WORKS, BLAS_MEASURES, BLAS_PREPARES };
 
 struct blas_function {
 	uint64_t id;

@@ -24,7 +24,7 @@ uint64_t family_kind(uint64_t kind, const struct blas_function *f, const uint64_
 		enum blas_kind what = f->arguments[i].kind;
 		uint64_t address = what == BLAS_DEVICE && words[i] ? 1 + words[i] % ALIGNMENT : words[i] != 0;
 
-		kind = math_hash(kind, what < BLAS_DEVICE ? words[i] : address);
+		kind = math_hash(kind, what < BLAS_DEVICE || (what >= BLAS_SPGEMM && what <= BLAS_BSRSM2) ? words[i] : address);
 		if (what >= BLAS_SYEVJ)
 			kind = kind_of_value((const void *)words[i], f->arguments[i].size, kind);
 	}

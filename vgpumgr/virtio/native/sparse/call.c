@@ -76,7 +76,8 @@ static bool read_one(struct call *c, unsigned int i, uint64_t word)
 	} else if (blas_is_sent(a, c->on_device) || blas_is_returned(a, c->on_device)) {
 		there = word;
 	}
-	c->words[i] = c->plain_words[i] = word;
+	c->words[i] = word;
+	c->plain_words[i] = blas_is_object(a) ? 0 : word;
 	if (there && a->kind >= BLAS_SPMAT) {
 		copy_plain(&c->plain[i], a, (const void *)word);
 		c->plain_words[i] = (uintptr_t)&c->plain[i];
@@ -116,14 +117,17 @@ static int end(struct call *c, int status)
 	return family_unpack(c->function, c->words, c->on_device, c->values, c->filled) ? status : SPARSE_INTERNAL_ERROR;
 }
 
-/* The host's number for an object takes the place of its address here. */
-static int put_object(const struct call *c, struct family_frame *frame)
+/* The host's number for an object takes the place of its address here. What the library does with one depends on what that keeps:
+ * an error that is documented for the call, as that of a solution without an analysis, must not come later. */
+static int put_object(struct call *c, struct family_frame *frame)
 {
 	int status = c->object ? sparse_find_object(c->handle, c->object) : SPARSE_OK;
 
 	for (unsigned int i = 0; i < c->function->count && status == SPARSE_OK; i++)
-		if (blas_is_object(&c->function->arguments[i]))
+		if (blas_is_object(&c->function->arguments[i])) {
 			memcpy(frame->bytes + i * sizeof(c->object->id), &c->object->id, sizeof(c->object->id));
+			c->plain_words[i] = c->function->role == BLAS_PREPARES ? 0 : c->object->keeps;
+		}
 	return status;
 }
 
@@ -139,6 +143,7 @@ static int send(struct call *c, bool wait)
 		.handle = c->handle->id, .stream = c->handle->stream, .function = c->function->id, .name = c->function->name,
 		.mode = c->on_device ? MATH_ON_DEVICE : 0, .arguments = frame.bytes, .values = c->values, .room = sizeof(c->values),
 	};
+	bool prepares = c->function->role == BLAS_PREPARES;
 	int status, result;
 
 	/* of a type that there is not */
@@ -148,10 +153,13 @@ static int send(struct call *c, bool wait)
 	if (status != SPARSE_OK)
 		return status;
 	request.length = frame.length;
-	request.wait = wait || frame.answers ? MATH_ASK : MATH_POST;
+	request.wait = wait || frame.answers ? MATH_ASK : prepares ? MATH_TRY : MATH_POST;
 	result = math_send(&c->handle->known, &request, kind_of(c, 0));
 	c->filled = request.filled;
-	return result ? sparse_status(result) : request.status;
+	status = result ? sparse_status(result) : request.status;
+	if (prepares)
+		c->object->keeps = status == SPARSE_OK ? kind_of(c, 0) : 0;
+	return status;
 }
 
 int sparse_call(void *handle, const struct blas_function *f, const uint64_t *words)

@@ -29,6 +29,7 @@ static int make(struct sparse_handle *h, struct sparse_object *o)
 	int result = math_channel()->make(&request, &o->id);
 	int status = result ? sparse_status(result) : request.status;
 
+	o->keeps = 0;
 	if (status != SPARSE_OK)
 		o->id = 0;
 	return status;

@@ -31,6 +31,7 @@ struct sparse_object {
 	uint64_t kind;            /* SPARSE_SPGEMM and so on, with a mark above it */
 	pthread_mutex_t lock;     /* for a whole call: the next that has it as an argument waits here, never on the host */
 	uint64_t id;              /* the channel's; 0: the host has none yet */
+	uint64_t keeps;           /* the kind of the call that prepared it last; 0: none did, or it failed */
 };
 
 /* ---- channel.c */
