@@ -26,7 +26,7 @@ SETTINGS = {"syevj": 32, "gesvdj": 32}
 DESCRIPTORS = {"spmat": 104, "made": 104, "dnmat": 56, "dnvec": 24, "spvec": 40}
 #: addresses on the device, and what of cuSOLVER and cuSPARSE has no address there
 POINTERS = (
-    "device", "scratch", "params", *SETTINGS,
+    "device", "buffer", "scratch", "params", *SETTINGS,
     "descr", "spgemm", "spsv", "spsm", "bsrsv2", "bsrsm2", *DESCRIPTORS,
 )  # fmt: skip
 #: bytes of a value whose type is known by its name

@@ -18,6 +18,7 @@ enum blas_kind {
 	BLAS_PARAMS,                        /* of cuSOLVER: what they are set to is the word, see solver_params */
 	BLAS_DESCR,                         /* of cuSPARSE: the same, see SPARSE_DESCR */
 	BLAS_DEVICE,                        /* an address, passed on */
+	BLAS_BUFFER,                        /* that of a work area of cuSPARSE's */
 	BLAS_IN, BLAS_INOUT, BLAS_OUT,      /* values, where the pointer mode says */
 	BLAS_HOST,                          /* a value on the host, written */
 	BLAS_SCRATCH,                       /* a work area on the host: the next argument has its bytes */
