@@ -8,7 +8,7 @@ import pytest
 from tests.sim.forwarded import MATH, channel, run_case
 from tests.sim.test_blas import cases_of
 from tests.unit.calls_rig import PROGRAM_S, null_channel, run_python, start_python
-from tests.unit.transport_rig import Rig
+from tests.unit.transport_rig import LIB, Rig
 from vgpumgr.virtio.codegen.__main__ import load
 from vgpumgr.virtio.codegen.blas import SPARSE, parse_blas
 from vgpumgr.virtio.codegen.coverage import SPARSES
@@ -151,7 +151,7 @@ assert not wrong, wrong
 
 
 def test_a_busy_object_holds_up_its_callers_only(ring: Rig) -> None:
-    """A question about it waits for a stream; a solution with it, that needs no answer, for that; and nothing else does."""
+    """A question about it waits for a stream; a solution with it, which is posted, for that; and nothing else does."""
     code = """
 import threading, time
 from tests.sim.blas_behaviour import Gate
@@ -203,7 +203,7 @@ sparse.good(sparse.wait())
 
 
 def test_what_was_not_prepared_is_refused_at_once(ring: Rig) -> None:
-    """Where the same call was right with another object; and with one whose last analysis was of something else, or failed."""
+    """Where the same call was right with another object; and where an object's last analysis has failed."""
     code = """
 m, (x, _), (y, at) = sparse.store(np.eye(8) / 2, R64), sparse.vector(np.ones(8), R64), sparse.vector(np.ones(8), R64)
 short, area = sparse.vector(np.ones(7), R64)[0], sparse.alloc(1 << 12)
@@ -448,6 +448,40 @@ sparse.good(sparse.wait())
 """
     assert run_python(ring, f"{BEGIN}FUNCTIONS = {FUNCTIONS}\n{BY_HAND}{code}") == ""
     assert ring.status().violations.count == 0
+
+
+def test_descriptors_stay_where_only_addresses_change(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """The library may know them from an object's last call: the null one tells how many it has made so far."""
+    code = """
+def moved(m, name):
+    other = [c_void_p(sparse.alloc(256)) for _ in range(3)]
+    sparse.good(getattr(sparse.sparse, f"cusparse{name}SetPointers")(m.descriptor, *other))
+def set_values(kind, descriptor):
+    sparse.good(getattr(sparse.sparse, f"cusparse{kind}SetValues")(descriptor, c_void_p(sparse.alloc(256))))
+for form, name in ((CSR, "Csr"), (CSC, "Csc"), (COO, "Coo"), (BSR, None)):
+    m, one = sparse.store(np.eye(4), R64, form), sparse.scalar(1, R64)
+    (x, _), (y, _) = sparse.vector(np.ones(4), R64), sparse.vector(np.ones(4), R64)
+    (b, _), (c, _) = sparse.dense(np.ones((4, 4)), R64), sparse.dense(np.ones((4, 4)), R64)
+    v, o = sparse.made("SpSV_createDescr"), sparse.made("SpSM_createDescr")
+    vectors = lambda: sparse.size("SpSV_bufferSize", N, one, m.descriptor, x, y, R64, 0, v)
+    matrices = lambda: sparse.size("SpSM_bufferSize", N, N, one, m.descriptor, b, c, R64, 0, o)
+    vectors(), matrices()
+    before = vectors()
+    for _ in range(3):
+        set_values("SpMat", m.descriptor)
+        if name:
+            moved(m, name)
+        for kind, descriptor in (("DnVec", x), ("DnVec", y), ("DnMat", b), ("DnMat", c)):
+            set_values(kind, descriptor)
+        assert (vectors(), matrices()) == (before, before), form
+    x, _ = sparse.vector(np.ones(5), R64)              # another vector is made
+    assert (vectors(), matrices()) == (before + 1, before + 1)
+"""
+    null = f"--math={LIB / 'bin' / 'null'}"
+    with channel("ring", tmp_path_factory.mktemp("machine"), null) as rig:
+        assert run_python(rig, BEGIN + code) == ""
 
 
 def test_a_host_without_the_library_is_named() -> None:
