@@ -169,7 +169,9 @@ def parse_blas(path: Path, library: Library = BLAS) -> tuple[BlasFunction, ...]:
                 if section == "results":  # what was computed with it is there already
                     arguments = tuple(_without_settings(a) for a in arguments)
                 _check_scratch(arguments, where)
-                function = BlasFunction(f"{library.prefix}{stem}", arguments, section, library, role)
+                function = BlasFunction(
+                    f"{library.prefix}{stem}", arguments, section, library, role
+                )
                 found += [function, _twin(function)] if section == "twins" else [function]
     if len({f.name for f in found}) != len(found):
         raise SpecError(where, "a function is there twice")
