@@ -29,6 +29,7 @@ static uint64_t context;
 static unsigned long count;
 static _Atomic uint32_t sequence, slots;
 static _Atomic uint64_t handles[LIBRARIES][HANDLES], plans[LIBRARIES][HANDLES]; /* of each library; and plans of cuDNN and of cuFFT, objects of cuSOLVER and cuSPARSE */
+static _Atomic uint64_t sparse_objects[SPARSE_BSRSM2 + 1]; /* the last of each kind */
 static _Atomic unsigned long accepted, refused;
 static _Atomic bool called[BLAS_FUNCTIONS], called_light[LT_FUNCTIONS];
 
@@ -43,23 +44,39 @@ bool once_in(struct thread *t, uint64_t n)
 	return roll(t) % n == 0;
 }
 
+/* Of a function the answer begins with the library's status. */
 static void learn(struct vg_lane *l, const struct lane_call *call, int32_t status, const void *data, size_t length)
 {
-	(void)l, (void)call, (void)length, (void)data;
+	int32_t of_library;
+
+	(void)l;
 	if (status == CUDA_SUCCESS)
 		accepted++;
 	else
 		refused++;
+	if (status != CUDA_SUCCESS || (call->op != VG_OP_math_try && call->op != VG_OP_math_ask) || length < sizeof(of_library))
+		return;
+	memcpy(&of_library, data, sizeof(of_library));
+	learn_sparse(call->context, of_library);
+}
+
+static struct lane_call *ask(uint32_t sequence, uint32_t op, uint64_t mark)
+{
+	struct lane_call *asked = lane_ask(&lane, sequence, op);
+
+	if (asked)
+		asked->context = mark;
+	return asked;
 }
 
 /* A frame of that operation with this payload, exactly as long. */
-static void send(uint32_t op, const uint8_t *bytes, size_t length)
+static void send(uint32_t op, const uint8_t *bytes, size_t length, uint64_t mark)
 {
 	const struct wk_operation *o = wk_operation(op);
 	struct vg_call call = { .op = op, .sequence = ++sequence, .wants_reply = !(o->flags & WK_QUIET) };
 	uint8_t *payload = malloc(length ? length : 1);
 
-	while (call.wants_reply && !lane_ask(&lane, call.sequence, op))
+	while (call.wants_reply && !ask(call.sequence, op, mark))
 		sched_yield();
 	memcpy(payload, bytes, length);
 	call.payload = payload;
@@ -69,7 +86,8 @@ static void send(uint32_t op, const uint8_t *bytes, size_t length)
 	free(payload);
 }
 
-#define SEND(name, ...)                                                              \
+#define SEND(name, ...) SEND_MARKED(0, name, __VA_ARGS__)
+#define SEND_MARKED(mark, name, ...)                                                 \
 	do {                                                                         \
 		struct vg_##name##_request in_ = { __VA_ARGS__ };                    \
 		uint8_t bytes_[VG_MAX_##name##_request];                             \
@@ -78,7 +96,7 @@ static void send(uint32_t op, const uint8_t *bytes, size_t length)
 		vg_encoder_init(&e_, bytes_, size_);                                 \
 		vg_put_##name##_request(&e_, &in_);                                  \
 		if (!vg_encoder_end(&e_))                                            \
-			send(VG_OP_##name, bytes_, size_);                           \
+			send(VG_OP_##name, bytes_, size_, mark);                     \
 	} while (0)
 
 void put(struct thread *t, uint64_t word)
@@ -243,6 +261,8 @@ static void keep_plan(struct thread *t)
 		t->length = roll(t) % (t->length + 1);
 	SEND(math_make, context, made, handle, once_in(t, 60) ? roll(t) % 9 : function, { t->arguments, t->length });
 	plans[library][roll(t) % HANDLES] = made;
+	if (library == SPARSE)
+		sparse_objects[function] = made;
 }
 
 /* Any of the libraries': whose handle it is for, and its number. */
@@ -250,6 +270,7 @@ static uint64_t make_call(struct thread *t, bool on_device, unsigned int *librar
 {
 	uint64_t function = once_in(t, 2) ? FFT_SIZE : FFT_ESTIMATE;
 
+	t->mark = 0;
 	switch (roll(t) % 11) {
 	case 0:
 	case 1:
@@ -273,7 +294,7 @@ static uint64_t make_call(struct thread *t, bool on_device, unsigned int *librar
 	case 7:
 	case 8:
 		*library = SPARSE;
-		return make_sparse(t, on_device, once_in(t, 60) ? roll(t) : plans[SPARSE][roll(t) % HANDLES]);
+		return make_sparse(t, on_device, sparse_objects);
 	default:
 		*library = DNN;
 		return make_network(t);
@@ -301,10 +322,10 @@ static void call(struct thread *t)
 		SEND(math_call, context, handle, 0, function, mode, arguments);
 		break;
 	case 1:
-		SEND(math_try, context, handle, 0, function, mode, arguments);
+		SEND_MARKED(t->mark, math_try, context, handle, 0, function, mode, arguments);
 		break;
 	default:
-		SEND(math_ask, context, handle, 0, function, mode, arguments);
+		SEND_MARKED(t->mark, math_ask, context, handle, 0, function, mode, arguments);
 	}
 }
 

@@ -16,6 +16,7 @@ struct thread {
 	uint64_t random;
 	_Alignas(8) uint8_t arguments[BYTES];
 	size_t length;
+	uint64_t mark;            /* of the call that is about to be made, for who learns its answer; 0: none */
 };
 
 uint64_t roll(struct thread *t);
@@ -44,8 +45,9 @@ unsigned int count_transforms(void);
 uint64_t make_solver(struct thread *t, uint64_t object);
 unsigned int count_solvers(void);
 
-/* ---- sparses.c: the same of cuSPARSE */
-uint64_t make_sparse(struct thread *t, bool on_device, uint64_t object);
+/* ---- sparses.c: the same of cuSPARSE, with objects by their kind; counted is what the library has done */
+uint64_t make_sparse(struct thread *t, bool on_device, const _Atomic uint64_t *objects);
+void learn_sparse(uint64_t mark, int32_t status);
 unsigned int count_sparses(void);
 
 #endif

@@ -7,12 +7,14 @@
 #include "maths.h"
 #include "sparse_wire.h"
 
-static _Atomic bool called[SPARSE_FUNCTIONS];
+static _Atomic bool done[SPARSE_FUNCTIONS];
 
-static uint64_t make_word(struct thread *t, const struct blas_argument *a, bool on_device, uint64_t object)
+static uint64_t make_word(struct thread *t, const struct blas_argument *a, bool on_device, const _Atomic uint64_t *objects)
 {
+	uint64_t kind = SPARSE_SPGEMM + (once_in(t, 8) ? roll(t) % SPARSE_BSRSM2 : (uint64_t)a->kind - BLAS_SPGEMM);
+
 	if (blas_is_object(a))
-		return object;
+		return once_in(t, 60) ? roll(t) : objects[kind];
 	if (a->kind == BLAS_DESCR)
 		return once_in(t, 20) ? roll(t) : SPARSE_DESCR | roll(t) % 4;
 	if (a->kind == BLAS_TYPE)
@@ -61,7 +63,7 @@ static void make_value(struct thread *t, const struct blas_argument *a, size_t b
 		put(t, words[i]);
 }
 
-uint64_t make_sparse(struct thread *t, bool on_device, uint64_t object)
+uint64_t make_sparse(struct thread *t, bool on_device, const _Atomic uint64_t *objects)
 {
 	unsigned int place = (unsigned int)(roll(t) % SPARSE_FUNCTIONS);
 	const struct blas_function *f = &sparse_functions[place];
@@ -69,14 +71,21 @@ uint64_t make_sparse(struct thread *t, bool on_device, uint64_t object)
 
 	t->length = 0;
 	for (unsigned int i = 0; i < f->count; i++)
-		put(t, words[i] = make_word(t, &f->arguments[i], on_device, object));
+		put(t, words[i] = make_word(t, &f->arguments[i], on_device, objects));
 	for (unsigned int i = 0; i < f->count; i++)
 		if (blas_is_sent(&f->arguments[i], on_device))
 			make_value(t, &f->arguments[i], blas_padded(blas_value_bytes(f, words, i)));
 	if (once_in(t, 50))
 		return roll(t) % 8;
-	called[place] = true;
+	t->mark = place + 1;
 	return f->id;
+}
+
+/* What is only called could stop at the first check, before there is a descriptor. */
+void learn_sparse(uint64_t mark, int32_t status)
+{
+	if (mark && (status == SPARSE_OK || status == SPARSE_ZERO_PIVOT))
+		done[mark - 1] = true;
 }
 
 unsigned int count_sparses(void)
@@ -84,6 +93,6 @@ unsigned int count_sparses(void)
 	unsigned int found = 0;
 
 	for (unsigned int i = 0; i < SPARSE_FUNCTIONS; i++)
-		found += called[i];
+		found += done[i];
 	return found;
 }

@@ -134,6 +134,49 @@ solver.good(solver.wait())
     assert run_python(ring, f"{BEGIN}from ctypes import *\n{code}") == ""
 
 
+def test_sizes_are_told_within_a_capture(ring: Rig) -> None:
+    """The library uses no stream for them, also where an object or parameters are asked about."""
+    code = """
+from ctypes import byref, c_void_p
+x, w, area, info = solver.upload(4 * np.eye(8)), solver.alloc(64), solver.alloc(1 << 20), solver.info()
+stream, graph, params, made = solver.stream(), c_void_p(), solver.made("Params"), solver.made("SyevjInfo")
+solver.set_stream(stream)
+solver.do("Dpotrf", LOWER, 8, x, 8, area, 4096, info)  # its kind is known
+solver.ok(solver.cuda.cuStreamBeginCapture_v2(stream, 0))
+assert solver.ask("Dpotrf_bufferSize", LOWER, 8, x, 8)
+assert solver.ask("Xpotrf_bufferSize", params, LOWER, 8, 1, x, 8, 1)
+assert solver.ask("Dsyevj_bufferSize", VECTORS, LOWER, 8, x, 8, w, made)
+solver.do("Dpotrf", LOWER, 8, x, 8, area, 4096, info)
+solver.ok(solver.cuda.cuStreamEndCapture(stream, byref(graph)))
+assert graph.value
+"""
+    assert run_python(ring, BEGIN + code) == ""
+
+
+def test_threads_share_an_object(ring: Rig) -> None:
+    """Two handles use one object at once, which is one of the host's for each: neither call gets the other's."""
+    code = """
+import threading
+from ctypes import byref, c_int, c_void_p
+x, w, area, info = solver.upload(np.eye(8)), solver.alloc(64), solver.alloc(1 << 20), solver.info()
+made, first, other, wrong = solver.made("SyevjInfo"), solver.dn, c_void_p(), []
+solver.good(solver.solver.cusolverDnCreate(byref(other)))
+words = [c_int(VECTORS), c_int(LOWER), c_int(8), c_void_p(x), c_int(8), c_void_p(w)]
+words += [c_void_p(area), c_int(4096), c_void_p(info)]
+def work(handle):
+    solver.ok(solver.cuda.cuCtxSetCurrent(solver.context))
+    for _ in range(100):
+        found = c_int()
+        wrong.extend(s for s in (solver.solver.cusolverDnDsyevj(handle, *words, made),
+                                 solver.solver.cusolverDnXsyevjGetSweeps(handle, made, byref(found))) if s)
+running = [threading.Thread(target=work, args=(handle,)) for handle in (first, other)]
+[t.start() for t in running], [t.join() for t in running]
+assert not wrong, wrong
+solver.good(solver.wait())
+"""
+    assert run_python(ring, BEGIN + code) == ""
+
+
 def test_what_the_library_refuses_waits_for_its_status(ring: Rig) -> None:
     code = """
 x, area, info = solver.upload(np.eye(8)), solver.alloc(1 << 20), solver.info()

@@ -26,7 +26,7 @@ SETTINGS = {"syevj": 32, "gesvdj": 32}
 DESCRIPTORS = {"spmat": 104, "made": 104, "dnmat": 56, "dnvec": 24, "spvec": 40}
 #: addresses on the device, and what of cuSOLVER and cuSPARSE has no address there
 POINTERS = (
-    "device", "scratch", "params", *SETTINGS,
+    "device", "buffer", "scratch", "params", *SETTINGS,
     "descr", "spgemm", "spsv", "spsm", "bsrsv2", "bsrsm2", *DESCRIPTORS,
 )  # fmt: skip
 #: bytes of a value whose type is known by its name
@@ -35,6 +35,8 @@ LETTERS = {"H": "f16", "S": "f32", "D": "f64", "C": "c32", "Z": "c64"}
 #: a value's type is another argument's to say: 0x80 and its place; or that of a matrix product's scalars
 BY_ARGUMENT, BY_SCALE = 0x80, 0x7F
 DIRECTIONS = ("in", "inout", "out", "host", "exchange")
+#: what a family does beside what its arguments say (native/codec/blas_functions.h)
+ROLES = ("works", "measures", "prepares")
 ARGUMENT = re.compile(r"^(\w+)(?: (@?\w+)(\*5)?)? (\w+)$")
 
 
@@ -85,6 +87,8 @@ class BlasFunction:
     #: under `state` it sets a handle: the guest's library has it by hand
     section: str = "plain"
     library: Library = BLAS
+    #: as in the description; by its section where that says none
+    role: str = "works"
 
     @property
     def state(self) -> bool:
@@ -155,6 +159,9 @@ def parse_blas(path: Path, library: Library = BLAS) -> tuple[BlasFunction, ...]:
     found: list[BlasFunction] = []
     for section in SECTIONS:
         for family in root.get(section, ()):
+            role = family.get("role", "measures" if section == "sizes" else "works")
+            if role not in ROLES:
+                raise SpecError(where, f"'{role}' is no role of a function")
             parts = [p.strip() for p in family["args"].split(",")]
             names = [p.split()[-1] for p in parts]
             for stem in family["names"].split():
@@ -162,7 +169,9 @@ def parse_blas(path: Path, library: Library = BLAS) -> tuple[BlasFunction, ...]:
                 if section == "results":  # what was computed with it is there already
                     arguments = tuple(_without_settings(a) for a in arguments)
                 _check_scratch(arguments, where)
-                function = BlasFunction(f"{library.prefix}{stem}", arguments, section, library)
+                function = BlasFunction(
+                    f"{library.prefix}{stem}", arguments, section, library, role
+                )
                 found += [function, _twin(function)] if section == "twins" else [function]
     if len({f.name for f in found}) != len(found):
         raise SpecError(where, "a function is there twice")
@@ -227,7 +236,10 @@ def _entry(f: BlasFunction) -> str:
     arguments = ", ".join(
         f"{{ BLAS_{a.kind.upper()}, {a.size:#x}, {a.count} }}" for a in f.arguments
     )
-    return f'\t{{ {f.id:#018x}, "{f.name}", {len(f.arguments)}, {{ {arguments} }} }},'
+    return (
+        f'\t{{ {f.id:#018x}, "{f.name}", BLAS_{f.role.upper()}, {len(f.arguments)}, '
+        f"{{ {arguments} }} }},"
+    )
 
 
 def emit_table(library: Library, functions: tuple[BlasFunction, ...]) -> str:

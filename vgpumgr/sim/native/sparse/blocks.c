@@ -74,15 +74,21 @@ static int size_of(void *handle, const struct blocks *b, const struct sp_object 
 	return SPARSE_OK;
 }
 
+/* As documented for both interfaces of systems of blocks. */
+static bool is_buffer(const void *buffer)
+{
+	return buffer && (uintptr_t)buffer % 128 == 0;
+}
+
 static int analyse(void *handle, const struct blocks *b, struct sp_object *object, const void *buffer)
 {
 	int size, status = size_of(handle, b, object, &size);
 
 	if (status == SPARSE_OK) {
-		object->analysed = buffer;
+		object->analysed = is_buffer(buffer);
 		object->pivot->at = -1;
 	}
-	return status == SPARSE_OK && !buffer ? SPARSE_INVALID_VALUE : status;
+	return status == SPARSE_OK && !is_buffer(buffer) ? SPARSE_INVALID_VALUE : status;
 }
 
 static int solve(void *handle, const struct blocks *b, const void *alpha, const struct sp_object *object, const void *right, int64_t ldb,
@@ -92,7 +98,7 @@ static int solve(void *handle, const struct blocks *b, const void *alpha, const 
 	int status = begin(handle, &job, sp_solve, b, alpha, NULL);
 	int64_t rows = (int64_t)b->mb * b->block;
 
-	if (status == SPARSE_OK && (!object || !object->analysed || ldb < (b->op_b ? b->n : rows) || ldx < (b->op_b ? b->n : rows)))
+	if (status == SPARSE_OK && (!object || !object->analysed || !is_buffer(buffer) || ldb < (b->op_b ? b->n : rows) || ldx < (b->op_b ? b->n : rows)))
 		status = SPARSE_INVALID_VALUE;
 	if (status != SPARSE_OK)
 		return status;

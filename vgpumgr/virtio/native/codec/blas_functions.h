@@ -18,6 +18,7 @@ enum blas_kind {
 	BLAS_PARAMS,                        /* of cuSOLVER: what they are set to is the word, see solver_params */
 	BLAS_DESCR,                         /* of cuSPARSE: the same, see SPARSE_DESCR */
 	BLAS_DEVICE,                        /* an address, passed on */
+	BLAS_BUFFER,                        /* that of a work area of cuSPARSE's */
 	BLAS_IN, BLAS_INOUT, BLAS_OUT,      /* values, where the pointer mode says */
 	BLAS_HOST,                          /* a value on the host, written */
 	BLAS_SCRATCH,                       /* a work area on the host: the next argument has its bytes */
@@ -45,15 +46,22 @@ enum { SOLVER_TUNED = 7, SOLVER_ALGORITHMS = 3 };
 #define SOLVER_SCRATCH (256ull << 20)
 
 enum { BLAS_ARGUMENTS = 24, BLAS_VALUE = 16, BLAS_VALUES = 5, BLAS_BY_ARGUMENT = 0x80, BLAS_BY_SCALE = 0x7f,
-       BLAS_ROOM = 104 /* of one argument's, at most */ };
+       BLAS_ROOM = 112 /* of one argument's, at most */ };
+
+_Static_assert(BLAS_ROOM % 16 == 0, "a cuDoubleComplex of each argument is aligned as its type is");
 
 struct blas_argument {
 	uint8_t kind, size, count;          /* of a value: its bytes, or whose these are to say */
 };
 
+/* What a function does beside what its arguments say. BLAS_MEASURES: it tells a work area's size, and uses no stream.
+ * BLAS_PREPARES: what its object keeps is another afterwards. */
+enum blas_role { BLAS_WORKS, BLAS_MEASURES, BLAS_PREPARES };
+
 struct blas_function {
 	uint64_t id;
 	const char *name;
+	enum blas_role role;
 	unsigned int count;
 	struct blas_argument arguments[BLAS_ARGUMENTS];
 };

@@ -4,19 +4,19 @@
 #include "vg_sparse.h"
 #include "blas_calls.h"
 
-static int call_cusparseZcsrgeam2(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseZcsrgeam2) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12], (void *)w[13], (void *)w[14], (void *)w[15], (void *)w[16], (void *)w[17], (void *)w[18]);
-}
-
 static int call_cusparseXcoo2csr(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusparseXcoo2csr) *)function)(handle, (void *)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4]);
 }
 
-static int call_cusparseSpMM(void *function, void *handle, const uint64_t *w)
+static int call_cusparseSbsrsv2_analysis(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cusparseSpMM) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (int)w[7], (int)w[8], (void *)w[9]);
+	return ((__typeof__(cusparseSbsrsv2_analysis) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (int)w[10], (void *)w[11]);
+}
+
+static int call_cusparseSpGEMM_workEstimation(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseSpGEMM_workEstimation) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (int)w[7], (int)w[8], (void *)w[9], (void *)w[10], (void *)w[11]);
 }
 
 static int call_cusparseXcsrsort_bufferSizeExt(void *function, void *handle, const uint64_t *w)
@@ -24,24 +24,9 @@ static int call_cusparseXcsrsort_bufferSizeExt(void *function, void *handle, con
 	return ((__typeof__(cusparseXcsrsort_bufferSizeExt) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (void *)w[5]);
 }
 
-static int call_cusparseSpSM_analysis(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseSpSM_analysis) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (int)w[6], (int)w[7], (void *)w[8], (void *)w[9]);
-}
-
-static int call_cusparseSpGEMM_compute(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseSpGEMM_compute) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (int)w[7], (int)w[8], (void *)w[9], (void *)w[10], (void *)w[11]);
-}
-
 static int call_cusparseGather(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusparseGather) *)function)(handle, (void *)w[0], (void *)w[1]);
-}
-
-static int call_cusparseSparseToDense(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseSparseToDense) *)function)(handle, (void *)w[0], (void *)w[1], (int)w[2], (void *)w[3]);
 }
 
 static int call_cusparseCbsrsm2_bufferSize(void *function, void *handle, const uint64_t *w)
@@ -54,9 +39,24 @@ static int call_cusparseZbsrsm2_bufferSize(void *function, void *handle, const u
 	return ((__typeof__(cusparseZbsrsm2_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12]);
 }
 
-static int call_cusparseSbsrsm2_solve(void *function, void *handle, const uint64_t *w)
+static int call_cusparseXcsrgeam2Nnz(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cusparseSbsrsm2_solve) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (int)w[11], (void *)w[12], (void *)w[13], (int)w[14], (void *)w[15], (int)w[16], (int)w[17], (void *)w[18]);
+	return ((__typeof__(cusparseXcsrgeam2Nnz) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (void *)w[13]);
+}
+
+static int call_cusparseDbsrsm2_analysis(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseDbsrsm2_analysis) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (int)w[12], (void *)w[13]);
+}
+
+static int call_cusparseZbsrsv2_analysis(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseZbsrsv2_analysis) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (int)w[10], (void *)w[11]);
+}
+
+static int call_cusparseXcoosortByRow(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseXcoosortByRow) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6]);
 }
 
 static int call_cusparseCcsrgeam2_bufferSizeExt(void *function, void *handle, const uint64_t *w)
@@ -64,24 +64,9 @@ static int call_cusparseCcsrgeam2_bufferSizeExt(void *function, void *handle, co
 	return ((__typeof__(cusparseCcsrgeam2_bufferSizeExt) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12], (void *)w[13], (void *)w[14], (void *)w[15], (void *)w[16], (void *)w[17], (void *)w[18]);
 }
 
-static int call_cusparseSDDMM(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseSDDMM) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (int)w[7], (int)w[8], (void *)w[9]);
-}
-
-static int call_cusparseScsrgeam2(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseScsrgeam2) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12], (void *)w[13], (void *)w[14], (void *)w[15], (void *)w[16], (void *)w[17], (void *)w[18]);
-}
-
 static int call_cusparseXbsrsm2_zeroPivot(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusparseXbsrsm2_zeroPivot) *)function)(handle, (void *)w[0], (void *)w[1]);
-}
-
-static int call_cusparseCbsrsv2_solve(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseCbsrsv2_solve) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (int)w[13], (void *)w[14]);
 }
 
 static int call_cusparseSparseToDense_bufferSize(void *function, void *handle, const uint64_t *w)
@@ -89,9 +74,24 @@ static int call_cusparseSparseToDense_bufferSize(void *function, void *handle, c
 	return ((__typeof__(cusparseSparseToDense_bufferSize) *)function)(handle, (void *)w[0], (void *)w[1], (int)w[2], (void *)w[3]);
 }
 
+static int call_cusparseSpMV(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseSpMV) *)function)(handle, (int)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (int)w[6], (int)w[7], (void *)w[8]);
+}
+
+static int call_cusparseDcsrgeam2(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseDcsrgeam2) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12], (void *)w[13], (void *)w[14], (void *)w[15], (void *)w[16], (void *)w[17], (void *)w[18]);
+}
+
 static int call_cusparseZbsrmm(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusparseZbsrmm) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (int)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (void *)w[11], (int)w[12], (void *)w[13], (int)w[14], (void *)w[15], (void *)w[16], (int)w[17]);
+}
+
+static int call_cusparseDbsrsv2_solve(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseDbsrsv2_solve) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (int)w[13], (void *)w[14]);
 }
 
 static int call_cusparseSbsrsv2_bufferSize(void *function, void *handle, const uint64_t *w)
@@ -99,14 +99,19 @@ static int call_cusparseSbsrsv2_bufferSize(void *function, void *handle, const u
 	return ((__typeof__(cusparseSbsrsv2_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (void *)w[10]);
 }
 
-static int call_cusparseCbsrsm2_solve(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseCbsrsm2_solve) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (int)w[11], (void *)w[12], (void *)w[13], (int)w[14], (void *)w[15], (int)w[16], (int)w[17], (void *)w[18]);
-}
-
 static int call_cusparseZbsrsv2_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusparseZbsrsv2_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (void *)w[10]);
+}
+
+static int call_cusparseSDDMM_preprocess(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseSDDMM_preprocess) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (int)w[7], (int)w[8], (void *)w[9]);
+}
+
+static int call_cusparseSpGEMM_compute(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseSpGEMM_compute) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (int)w[7], (int)w[8], (void *)w[9], (void *)w[10], (void *)w[11]);
 }
 
 static int call_cusparseSbsrsm2_bufferSize(void *function, void *handle, const uint64_t *w)
@@ -114,9 +119,44 @@ static int call_cusparseSbsrsm2_bufferSize(void *function, void *handle, const u
 	return ((__typeof__(cusparseSbsrsm2_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12]);
 }
 
+static int call_cusparseDbsrsv2_analysis(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseDbsrsv2_analysis) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (int)w[10], (void *)w[11]);
+}
+
+static int call_cusparseSbsrsm2_solve(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseSbsrsm2_solve) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (int)w[11], (void *)w[12], (void *)w[13], (int)w[14], (void *)w[15], (int)w[16], (int)w[17], (void *)w[18]);
+}
+
 static int call_cusparseDbsrsm2_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusparseDbsrsm2_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12]);
+}
+
+static int call_cusparseZbsrsm2_analysis(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseZbsrsm2_analysis) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (int)w[12], (void *)w[13]);
+}
+
+static int call_cusparseSDDMM(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseSDDMM) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (int)w[7], (int)w[8], (void *)w[9]);
+}
+
+static int call_cusparseDbsrsm2_solve(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseDbsrsm2_solve) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (int)w[11], (void *)w[12], (void *)w[13], (int)w[14], (void *)w[15], (int)w[16], (int)w[17], (void *)w[18]);
+}
+
+static int call_cusparseZbsrsm2_solve(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseZbsrsm2_solve) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (int)w[11], (void *)w[12], (void *)w[13], (int)w[14], (void *)w[15], (int)w[16], (int)w[17], (void *)w[18]);
+}
+
+static int call_cusparseScsrgeam2(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseScsrgeam2) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12], (void *)w[13], (void *)w[14], (void *)w[15], (void *)w[16], (void *)w[17], (void *)w[18]);
 }
 
 static int call_cusparseXcsr2coo(void *function, void *handle, const uint64_t *w)
@@ -139,14 +179,9 @@ static int call_cusparseCreateIdentityPermutation(void *function, void *handle, 
 	return ((__typeof__(cusparseCreateIdentityPermutation) *)function)(handle, (int)w[0], (void *)w[1]);
 }
 
-static int call_cusparseSbsrsv2_solve(void *function, void *handle, const uint64_t *w)
+static int call_cusparseSpMM(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cusparseSbsrsv2_solve) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (int)w[13], (void *)w[14]);
-}
-
-static int call_cusparseXcsrgeam2Nnz(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseXcsrgeam2Nnz) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (void *)w[13]);
+	return ((__typeof__(cusparseSpMM) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (int)w[7], (int)w[8], (void *)w[9]);
 }
 
 static int call_cusparseSpMV_bufferSize(void *function, void *handle, const uint64_t *w)
@@ -154,29 +189,14 @@ static int call_cusparseSpMV_bufferSize(void *function, void *handle, const uint
 	return ((__typeof__(cusparseSpMV_bufferSize) *)function)(handle, (int)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (int)w[6], (int)w[7], (void *)w[8]);
 }
 
-static int call_cusparseDcsrgeam2(void *function, void *handle, const uint64_t *w)
+static int call_cusparseZbsrsv2_solve(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cusparseDcsrgeam2) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12], (void *)w[13], (void *)w[14], (void *)w[15], (void *)w[16], (void *)w[17], (void *)w[18]);
+	return ((__typeof__(cusparseZbsrsv2_solve) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (int)w[13], (void *)w[14]);
 }
 
-static int call_cusparseSpGEMM_workEstimation(void *function, void *handle, const uint64_t *w)
+static int call_cusparseCbsrsm2_solve(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cusparseSpGEMM_workEstimation) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (int)w[7], (int)w[8], (void *)w[9], (void *)w[10], (void *)w[11]);
-}
-
-static int call_cusparseSbsrsm2_analysis(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseSbsrsm2_analysis) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (int)w[12], (void *)w[13]);
-}
-
-static int call_cusparseXcsrsort(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseXcsrsort) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7]);
-}
-
-static int call_cusparseDbsrsm2_analysis(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseDbsrsm2_analysis) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (int)w[12], (void *)w[13]);
+	return ((__typeof__(cusparseCbsrsm2_solve) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (int)w[11], (void *)w[12], (void *)w[13], (int)w[14], (void *)w[15], (int)w[16], (int)w[17], (void *)w[18]);
 }
 
 static int call_cusparseCcsrgeam2(void *function, void *handle, const uint64_t *w)
@@ -189,19 +209,9 @@ static int call_cusparseCbsrmv(void *function, void *handle, const uint64_t *w)
 	return ((__typeof__(cusparseCbsrmv) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12], (void *)w[13]);
 }
 
-static int call_cusparseZbsrsm2_analysis(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseZbsrsm2_analysis) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (int)w[12], (void *)w[13]);
-}
-
 static int call_cusparseSpSV_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusparseSpSV_bufferSize) *)function)(handle, (int)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (int)w[5], (int)w[6], (void *)w[7], (void *)w[8]);
-}
-
-static int call_cusparseXcoosortByRow(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseXcoosortByRow) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6]);
 }
 
 static int call_cusparseSpSM_solve(void *function, void *handle, const uint64_t *w)
@@ -214,11 +224,6 @@ static int call_cusparseCbsrsv2_bufferSize(void *function, void *handle, const u
 	return ((__typeof__(cusparseCbsrsv2_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (void *)w[10]);
 }
 
-static int call_cusparseSpSV_analysis(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseSpSV_analysis) *)function)(handle, (int)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (int)w[5], (int)w[6], (void *)w[7], (void *)w[8]);
-}
-
 static int call_cusparseSDDMM_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusparseSDDMM_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (int)w[7], (int)w[8], (void *)w[9]);
@@ -229,19 +234,19 @@ static int call_cusparseXcoosort_bufferSizeExt(void *function, void *handle, con
 	return ((__typeof__(cusparseXcoosort_bufferSizeExt) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (void *)w[5]);
 }
 
-static int call_cusparseCbsrsm2_analysis(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseCbsrsm2_analysis) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (int)w[12], (void *)w[13]);
-}
-
 static int call_cusparseXbsrsv2_zeroPivot(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusparseXbsrsv2_zeroPivot) *)function)(handle, (void *)w[0], (void *)w[1]);
 }
 
-static int call_cusparseSbsrsv2_analysis(void *function, void *handle, const uint64_t *w)
+static int call_cusparseCbsrsv2_solve(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cusparseSbsrsv2_analysis) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (int)w[10], (void *)w[11]);
+	return ((__typeof__(cusparseCbsrsv2_solve) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (int)w[13], (void *)w[14]);
+}
+
+static int call_cusparseSparseToDense(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseSparseToDense) *)function)(handle, (void *)w[0], (void *)w[1], (int)w[2], (void *)w[3]);
 }
 
 static int call_cusparseZcsrgeam2_bufferSizeExt(void *function, void *handle, const uint64_t *w)
@@ -249,14 +254,14 @@ static int call_cusparseZcsrgeam2_bufferSizeExt(void *function, void *handle, co
 	return ((__typeof__(cusparseZcsrgeam2_bufferSizeExt) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12], (void *)w[13], (void *)w[14], (void *)w[15], (void *)w[16], (void *)w[17], (void *)w[18]);
 }
 
+static int call_cusparseZcsrgeam2(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseZcsrgeam2) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12], (void *)w[13], (void *)w[14], (void *)w[15], (void *)w[16], (void *)w[17], (void *)w[18]);
+}
+
 static int call_cusparseDcsrgeam2_bufferSizeExt(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusparseDcsrgeam2_bufferSizeExt) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12], (void *)w[13], (void *)w[14], (void *)w[15], (void *)w[16], (void *)w[17], (void *)w[18]);
-}
-
-static int call_cusparseZbsrsv2_solve(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseZbsrsv2_solve) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (int)w[13], (void *)w[14]);
 }
 
 static int call_cusparseDbsrmv(void *function, void *handle, const uint64_t *w)
@@ -269,9 +274,9 @@ static int call_cusparseDbsrmm(void *function, void *handle, const uint64_t *w)
 	return ((__typeof__(cusparseDbsrmm) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (int)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (void *)w[11], (int)w[12], (void *)w[13], (int)w[14], (void *)w[15], (void *)w[16], (int)w[17]);
 }
 
-static int call_cusparseSpMV(void *function, void *handle, const uint64_t *w)
+static int call_cusparseSbsrsm2_analysis(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cusparseSpMV) *)function)(handle, (int)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (int)w[6], (int)w[7], (void *)w[8]);
+	return ((__typeof__(cusparseSbsrsm2_analysis) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (int)w[12], (void *)w[13]);
 }
 
 static int call_cusparseCbsrmm(void *function, void *handle, const uint64_t *w)
@@ -279,9 +284,9 @@ static int call_cusparseCbsrmm(void *function, void *handle, const uint64_t *w)
 	return ((__typeof__(cusparseCbsrmm) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (int)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (void *)w[11], (int)w[12], (void *)w[13], (int)w[14], (void *)w[15], (void *)w[16], (int)w[17]);
 }
 
-static int call_cusparseDbsrsv2_solve(void *function, void *handle, const uint64_t *w)
+static int call_cusparseSbsrsv2_solve(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cusparseDbsrsv2_solve) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (int)w[13], (void *)w[14]);
+	return ((__typeof__(cusparseSbsrsv2_solve) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10], (void *)w[11], (void *)w[12], (int)w[13], (void *)w[14]);
 }
 
 static int call_cusparseSpGEMM_copy(void *function, void *handle, const uint64_t *w)
@@ -289,19 +294,9 @@ static int call_cusparseSpGEMM_copy(void *function, void *handle, const uint64_t
 	return ((__typeof__(cusparseSpGEMM_copy) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (int)w[7], (int)w[8], (void *)w[9]);
 }
 
-static int call_cusparseXcoosortByColumn(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseXcoosortByColumn) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6]);
-}
-
 static int call_cusparseDbsrsv2_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusparseDbsrsv2_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (void *)w[10]);
-}
-
-static int call_cusparseDbsrsv2_analysis(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseDbsrsv2_analysis) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (int)w[10], (void *)w[11]);
 }
 
 static int call_cusparseScsrgeam2_bufferSizeExt(void *function, void *handle, const uint64_t *w)
@@ -314,24 +309,19 @@ static int call_cusparseSbsrmm(void *function, void *handle, const uint64_t *w)
 	return ((__typeof__(cusparseSbsrmm) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (int)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (void *)w[11], (int)w[12], (void *)w[13], (int)w[14], (void *)w[15], (void *)w[16], (int)w[17]);
 }
 
-static int call_cusparseCbsrsv2_analysis(void *function, void *handle, const uint64_t *w)
+static int call_cusparseSpSV_analysis(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cusparseCbsrsv2_analysis) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (int)w[10], (void *)w[11]);
+	return ((__typeof__(cusparseSpSV_analysis) *)function)(handle, (int)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (int)w[5], (int)w[6], (void *)w[7], (void *)w[8]);
 }
 
-static int call_cusparseZbsrsm2_solve(void *function, void *handle, const uint64_t *w)
+static int call_cusparseSpSM_analysis(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cusparseZbsrsm2_solve) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (int)w[11], (void *)w[12], (void *)w[13], (int)w[14], (void *)w[15], (int)w[16], (int)w[17], (void *)w[18]);
+	return ((__typeof__(cusparseSpSM_analysis) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (int)w[6], (int)w[7], (void *)w[8], (void *)w[9]);
 }
 
-static int call_cusparseZbsrsv2_analysis(void *function, void *handle, const uint64_t *w)
+static int call_cusparseCbsrsm2_analysis(void *function, void *handle, const uint64_t *w)
 {
-	return ((__typeof__(cusparseZbsrsv2_analysis) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (int)w[10], (void *)w[11]);
-}
-
-static int call_cusparseSDDMM_preprocess(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseSDDMM_preprocess) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (int)w[7], (int)w[8], (void *)w[9]);
+	return ((__typeof__(cusparseCbsrsm2_analysis) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (int)w[12], (void *)w[13]);
 }
 
 static int call_cusparseZbsrmv(void *function, void *handle, const uint64_t *w)
@@ -339,9 +329,19 @@ static int call_cusparseZbsrmv(void *function, void *handle, const uint64_t *w)
 	return ((__typeof__(cusparseZbsrmv) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12], (void *)w[13]);
 }
 
+static int call_cusparseCbsrsv2_analysis(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseCbsrsv2_analysis) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (int)w[10], (void *)w[11]);
+}
+
 static int call_cusparseSpMM_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusparseSpMM_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (int)w[7], (int)w[8], (void *)w[9]);
+}
+
+static int call_cusparseXcsrsort(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseXcsrsort) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7]);
 }
 
 static int call_cusparseSbsrmv(void *function, void *handle, const uint64_t *w)
@@ -349,86 +349,86 @@ static int call_cusparseSbsrmv(void *function, void *handle, const uint64_t *w)
 	return ((__typeof__(cusparseSbsrmv) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12], (void *)w[13]);
 }
 
+static int call_cusparseXcoosortByColumn(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusparseXcoosortByColumn) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (void *)w[4], (void *)w[5], (void *)w[6]);
+}
+
 static int call_cusparseSpSV_solve(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusparseSpSV_solve) *)function)(handle, (int)w[0], (void *)w[1], (void *)w[2], (void *)w[3], (void *)w[4], (int)w[5], (int)w[6], (void *)w[7]);
 }
 
-static int call_cusparseDbsrsm2_solve(void *function, void *handle, const uint64_t *w)
-{
-	return ((__typeof__(cusparseDbsrsm2_solve) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (int)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (void *)w[9], (void *)w[10], (int)w[11], (void *)w[12], (void *)w[13], (int)w[14], (void *)w[15], (int)w[16], (int)w[17], (void *)w[18]);
-}
-
 blas_caller *const sparse_callers[] = {
-	call_cusparseZcsrgeam2,
 	call_cusparseXcoo2csr,
-	call_cusparseSpMM,
+	call_cusparseSbsrsv2_analysis,
+	call_cusparseSpGEMM_workEstimation,
 	call_cusparseXcsrsort_bufferSizeExt,
-	call_cusparseSpSM_analysis,
-	call_cusparseSpGEMM_compute,
 	call_cusparseGather,
-	call_cusparseSparseToDense,
 	call_cusparseCbsrsm2_bufferSize,
 	call_cusparseZbsrsm2_bufferSize,
-	call_cusparseSbsrsm2_solve,
+	call_cusparseXcsrgeam2Nnz,
+	call_cusparseDbsrsm2_analysis,
+	call_cusparseZbsrsv2_analysis,
+	call_cusparseXcoosortByRow,
 	call_cusparseCcsrgeam2_bufferSizeExt,
-	call_cusparseSDDMM,
-	call_cusparseScsrgeam2,
 	call_cusparseXbsrsm2_zeroPivot,
-	call_cusparseCbsrsv2_solve,
 	call_cusparseSparseToDense_bufferSize,
+	call_cusparseSpMV,
+	call_cusparseDcsrgeam2,
 	call_cusparseZbsrmm,
+	call_cusparseDbsrsv2_solve,
 	call_cusparseSbsrsv2_bufferSize,
-	call_cusparseCbsrsm2_solve,
 	call_cusparseZbsrsv2_bufferSize,
+	call_cusparseSDDMM_preprocess,
+	call_cusparseSpGEMM_compute,
 	call_cusparseSbsrsm2_bufferSize,
+	call_cusparseDbsrsv2_analysis,
+	call_cusparseSbsrsm2_solve,
 	call_cusparseDbsrsm2_bufferSize,
+	call_cusparseZbsrsm2_analysis,
+	call_cusparseSDDMM,
+	call_cusparseDbsrsm2_solve,
+	call_cusparseZbsrsm2_solve,
+	call_cusparseScsrgeam2,
 	call_cusparseXcsr2coo,
 	call_cusparseSpSM_bufferSize,
 	call_cusparseScatter,
 	call_cusparseCreateIdentityPermutation,
-	call_cusparseSbsrsv2_solve,
-	call_cusparseXcsrgeam2Nnz,
+	call_cusparseSpMM,
 	call_cusparseSpMV_bufferSize,
-	call_cusparseDcsrgeam2,
-	call_cusparseSpGEMM_workEstimation,
-	call_cusparseSbsrsm2_analysis,
-	call_cusparseXcsrsort,
-	call_cusparseDbsrsm2_analysis,
+	call_cusparseZbsrsv2_solve,
+	call_cusparseCbsrsm2_solve,
 	call_cusparseCcsrgeam2,
 	call_cusparseCbsrmv,
-	call_cusparseZbsrsm2_analysis,
 	call_cusparseSpSV_bufferSize,
-	call_cusparseXcoosortByRow,
 	call_cusparseSpSM_solve,
 	call_cusparseCbsrsv2_bufferSize,
-	call_cusparseSpSV_analysis,
 	call_cusparseSDDMM_bufferSize,
 	call_cusparseXcoosort_bufferSizeExt,
-	call_cusparseCbsrsm2_analysis,
 	call_cusparseXbsrsv2_zeroPivot,
-	call_cusparseSbsrsv2_analysis,
+	call_cusparseCbsrsv2_solve,
+	call_cusparseSparseToDense,
 	call_cusparseZcsrgeam2_bufferSizeExt,
+	call_cusparseZcsrgeam2,
 	call_cusparseDcsrgeam2_bufferSizeExt,
-	call_cusparseZbsrsv2_solve,
 	call_cusparseDbsrmv,
 	call_cusparseDbsrmm,
-	call_cusparseSpMV,
+	call_cusparseSbsrsm2_analysis,
 	call_cusparseCbsrmm,
-	call_cusparseDbsrsv2_solve,
+	call_cusparseSbsrsv2_solve,
 	call_cusparseSpGEMM_copy,
-	call_cusparseXcoosortByColumn,
 	call_cusparseDbsrsv2_bufferSize,
-	call_cusparseDbsrsv2_analysis,
 	call_cusparseScsrgeam2_bufferSizeExt,
 	call_cusparseSbsrmm,
-	call_cusparseCbsrsv2_analysis,
-	call_cusparseZbsrsm2_solve,
-	call_cusparseZbsrsv2_analysis,
-	call_cusparseSDDMM_preprocess,
+	call_cusparseSpSV_analysis,
+	call_cusparseSpSM_analysis,
+	call_cusparseCbsrsm2_analysis,
 	call_cusparseZbsrmv,
+	call_cusparseCbsrsv2_analysis,
 	call_cusparseSpMM_bufferSize,
+	call_cusparseXcsrsort,
 	call_cusparseSbsrmv,
+	call_cusparseXcoosortByColumn,
 	call_cusparseSpSV_solve,
-	call_cusparseDbsrsm2_solve,
 };

@@ -3,25 +3,25 @@
 
 #include "sparse.h"
 
-SPARSE_API int cusparseZcsrgeam2(void *handle, int m, int n, const void *alpha, void *descrA, int nnzA, void *valA, void *rowsA, void *colsA, const void *beta, void *descrB, int nnzB, void *valB, void *rowsB, void *colsB, void *descrC, void *valC, void *rowsC, void *colsC, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)descrA, (uint64_t)nnzA, (uintptr_t)valA, (uintptr_t)rowsA, (uintptr_t)colsA, (uintptr_t)beta, (uintptr_t)descrB, (uint64_t)nnzB, (uintptr_t)valB, (uintptr_t)rowsB, (uintptr_t)colsB, (uintptr_t)descrC, (uintptr_t)valC, (uintptr_t)rowsC, (uintptr_t)colsC, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[0], words);
-}
-
 SPARSE_API int cusparseXcoo2csr(void *handle, void *rows, int nnz, int m, void *offsets, int base)
 {
 	const uint64_t words[] = { (uintptr_t)rows, (uint64_t)nnz, (uint64_t)m, (uintptr_t)offsets, (uint64_t)base };
 
+	return sparse_call(handle, &sparse_functions[0], words);
+}
+
+SPARSE_API int cusparseSbsrsv2_analysis(void *handle, int dirA, int transA, int mb, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockDim, void *info, int policy, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)info, (uint64_t)policy, (uintptr_t)buffer };
+
 	return sparse_call(handle, &sparse_functions[1], words);
 }
 
-SPARSE_API int cusparseSpMM(void *handle, int opA, int opB, const void *alpha, void *matA, void *matB, const void *beta, void *matC, int computeType, int alg, void *buffer)
+SPARSE_API int cusparseSpGEMM_workEstimation(void *handle, int opA, int opB, const void *alpha, void *matA, void *matB, const void *beta, void *matC, int computeType, int alg, void *descr, void *bufferSize, void *buffer)
 {
-	const uint64_t words[] = { (uint64_t)opA, (uint64_t)opB, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)matB, (uintptr_t)beta, (uintptr_t)matC, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)buffer };
+	const uint64_t words[] = { (uint64_t)opA, (uint64_t)opB, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)matB, (uintptr_t)beta, (uintptr_t)matC, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)descr, (uintptr_t)bufferSize, (uintptr_t)buffer };
 
-	return sparse_call(handle, &sparse_functions[2], words);
+	return sparse_wait(handle, &sparse_functions[2], words);
 }
 
 SPARSE_API int cusparseXcsrsort_bufferSizeExt(void *handle, int m, int n, int nnz, void *rows, void *cols, void *bufferSize)
@@ -31,51 +31,51 @@ SPARSE_API int cusparseXcsrsort_bufferSizeExt(void *handle, int m, int n, int nn
 	return sparse_ask(handle, &sparse_functions[3], words);
 }
 
-SPARSE_API int cusparseSpSM_analysis(void *handle, int opA, int opB, const void *alpha, void *matA, void *matB, void *matC, int computeType, int alg, void *descr, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)opA, (uint64_t)opB, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)matB, (uintptr_t)matC, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)descr, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[4], words);
-}
-
-SPARSE_API int cusparseSpGEMM_compute(void *handle, int opA, int opB, const void *alpha, void *matA, void *matB, const void *beta, void *matC, int computeType, int alg, void *descr, void *bufferSize, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)opA, (uint64_t)opB, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)matB, (uintptr_t)beta, (uintptr_t)matC, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)descr, (uintptr_t)bufferSize, (uintptr_t)buffer };
-
-	return sparse_wait(handle, &sparse_functions[5], words);
-}
-
 SPARSE_API int cusparseGather(void *handle, void *vecY, void *vecX)
 {
 	const uint64_t words[] = { (uintptr_t)vecY, (uintptr_t)vecX };
 
-	return sparse_call(handle, &sparse_functions[6], words);
-}
-
-SPARSE_API int cusparseSparseToDense(void *handle, void *matA, void *matB, int alg, void *buffer)
-{
-	const uint64_t words[] = { (uintptr_t)matA, (uintptr_t)matB, (uint64_t)alg, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[7], words);
+	return sparse_call(handle, &sparse_functions[4], words);
 }
 
 SPARSE_API int cusparseCbsrsm2_bufferSize(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, void *bufferSize)
 {
 	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uintptr_t)bufferSize };
 
-	return sparse_wait(handle, &sparse_functions[8], words);
+	return sparse_wait(handle, &sparse_functions[5], words);
 }
 
 SPARSE_API int cusparseZbsrsm2_bufferSize(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, void *bufferSize)
 {
 	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uintptr_t)bufferSize };
 
-	return sparse_wait(handle, &sparse_functions[9], words);
+	return sparse_wait(handle, &sparse_functions[6], words);
 }
 
-SPARSE_API int cusparseSbsrsm2_solve(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, void *B, int ldb, void *X, int ldx, int policy, void *buffer)
+SPARSE_API int cusparseXcsrgeam2Nnz(void *handle, int m, int n, void *descrA, int nnzA, void *rowsA, void *colsA, void *descrB, int nnzB, void *rowsB, void *colsB, void *descrC, void *rowsC, void *nnz, void *buffer)
 {
-	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)X, (uint64_t)ldx, (uint64_t)policy, (uintptr_t)buffer };
+	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)descrA, (uint64_t)nnzA, (uintptr_t)rowsA, (uintptr_t)colsA, (uintptr_t)descrB, (uint64_t)nnzB, (uintptr_t)rowsB, (uintptr_t)colsB, (uintptr_t)descrC, (uintptr_t)rowsC, (uintptr_t)nnz, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[7], words);
+}
+
+SPARSE_API int cusparseDbsrsm2_analysis(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, int policy, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uint64_t)policy, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[8], words);
+}
+
+SPARSE_API int cusparseZbsrsv2_analysis(void *handle, int dirA, int transA, int mb, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockDim, void *info, int policy, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)info, (uint64_t)policy, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[9], words);
+}
+
+SPARSE_API int cusparseXcoosortByRow(void *handle, int m, int n, int nnz, void *rows, void *cols, void *P, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uint64_t)nnz, (uintptr_t)rows, (uintptr_t)cols, (uintptr_t)P, (uintptr_t)buffer };
 
 	return sparse_call(handle, &sparse_functions[10], words);
 }
@@ -87,44 +87,44 @@ SPARSE_API int cusparseCcsrgeam2_bufferSizeExt(void *handle, int m, int n, const
 	return sparse_ask(handle, &sparse_functions[11], words);
 }
 
-SPARSE_API int cusparseSDDMM(void *handle, int opA, int opB, const void *alpha, void *matA, void *matB, const void *beta, void *matC, int computeType, int alg, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)opA, (uint64_t)opB, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)matB, (uintptr_t)beta, (uintptr_t)matC, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[12], words);
-}
-
-SPARSE_API int cusparseScsrgeam2(void *handle, int m, int n, const void *alpha, void *descrA, int nnzA, void *valA, void *rowsA, void *colsA, const void *beta, void *descrB, int nnzB, void *valB, void *rowsB, void *colsB, void *descrC, void *valC, void *rowsC, void *colsC, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)descrA, (uint64_t)nnzA, (uintptr_t)valA, (uintptr_t)rowsA, (uintptr_t)colsA, (uintptr_t)beta, (uintptr_t)descrB, (uint64_t)nnzB, (uintptr_t)valB, (uintptr_t)rowsB, (uintptr_t)colsB, (uintptr_t)descrC, (uintptr_t)valC, (uintptr_t)rowsC, (uintptr_t)colsC, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[13], words);
-}
-
 SPARSE_API int cusparseXbsrsm2_zeroPivot(void *handle, void *info, void *position)
 {
 	const uint64_t words[] = { (uintptr_t)info, (uintptr_t)position };
 
-	return sparse_wait(handle, &sparse_functions[14], words);
-}
-
-SPARSE_API int cusparseCbsrsv2_solve(void *handle, int dirA, int transA, int mb, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockDim, void *info, void *f, void *x, int policy, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)info, (uintptr_t)f, (uintptr_t)x, (uint64_t)policy, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[15], words);
+	return sparse_wait(handle, &sparse_functions[12], words);
 }
 
 SPARSE_API int cusparseSparseToDense_bufferSize(void *handle, void *matA, void *matB, int alg, void *bufferSize)
 {
 	const uint64_t words[] = { (uintptr_t)matA, (uintptr_t)matB, (uint64_t)alg, (uintptr_t)bufferSize };
 
-	return sparse_ask(handle, &sparse_functions[16], words);
+	return sparse_ask(handle, &sparse_functions[13], words);
+}
+
+SPARSE_API int cusparseSpMV(void *handle, int opA, const void *alpha, void *matA, void *vecX, const void *beta, void *vecY, int computeType, int alg, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)opA, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)vecX, (uintptr_t)beta, (uintptr_t)vecY, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[14], words);
+}
+
+SPARSE_API int cusparseDcsrgeam2(void *handle, int m, int n, const void *alpha, void *descrA, int nnzA, void *valA, void *rowsA, void *colsA, const void *beta, void *descrB, int nnzB, void *valB, void *rowsB, void *colsB, void *descrC, void *valC, void *rowsC, void *colsC, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)descrA, (uint64_t)nnzA, (uintptr_t)valA, (uintptr_t)rowsA, (uintptr_t)colsA, (uintptr_t)beta, (uintptr_t)descrB, (uint64_t)nnzB, (uintptr_t)valB, (uintptr_t)rowsB, (uintptr_t)colsB, (uintptr_t)descrC, (uintptr_t)valC, (uintptr_t)rowsC, (uintptr_t)colsC, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[15], words);
 }
 
 SPARSE_API int cusparseZbsrmm(void *handle, int dirA, int transA, int transB, int mb, int n, int kb, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockSize, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transB, (uint64_t)mb, (uint64_t)n, (uint64_t)kb, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
+
+	return sparse_call(handle, &sparse_functions[16], words);
+}
+
+SPARSE_API int cusparseDbsrsv2_solve(void *handle, int dirA, int transA, int mb, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockDim, void *info, void *f, void *x, int policy, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)info, (uintptr_t)f, (uintptr_t)x, (uint64_t)policy, (uintptr_t)buffer };
 
 	return sparse_call(handle, &sparse_functions[17], words);
 }
@@ -136,193 +136,193 @@ SPARSE_API int cusparseSbsrsv2_bufferSize(void *handle, int dirA, int transA, in
 	return sparse_wait(handle, &sparse_functions[18], words);
 }
 
-SPARSE_API int cusparseCbsrsm2_solve(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, void *B, int ldb, void *X, int ldx, int policy, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)X, (uint64_t)ldx, (uint64_t)policy, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[19], words);
-}
-
 SPARSE_API int cusparseZbsrsv2_bufferSize(void *handle, int dirA, int transA, int mb, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockDim, void *info, void *bufferSize)
 {
 	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)info, (uintptr_t)bufferSize };
 
-	return sparse_wait(handle, &sparse_functions[20], words);
+	return sparse_wait(handle, &sparse_functions[19], words);
+}
+
+SPARSE_API int cusparseSDDMM_preprocess(void *handle, int opA, int opB, const void *alpha, void *matA, void *matB, const void *beta, void *matC, int computeType, int alg, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)opA, (uint64_t)opB, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)matB, (uintptr_t)beta, (uintptr_t)matC, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[20], words);
+}
+
+SPARSE_API int cusparseSpGEMM_compute(void *handle, int opA, int opB, const void *alpha, void *matA, void *matB, const void *beta, void *matC, int computeType, int alg, void *descr, void *bufferSize, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)opA, (uint64_t)opB, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)matB, (uintptr_t)beta, (uintptr_t)matC, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)descr, (uintptr_t)bufferSize, (uintptr_t)buffer };
+
+	return sparse_wait(handle, &sparse_functions[21], words);
 }
 
 SPARSE_API int cusparseSbsrsm2_bufferSize(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, void *bufferSize)
 {
 	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uintptr_t)bufferSize };
 
-	return sparse_wait(handle, &sparse_functions[21], words);
+	return sparse_wait(handle, &sparse_functions[22], words);
+}
+
+SPARSE_API int cusparseDbsrsv2_analysis(void *handle, int dirA, int transA, int mb, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockDim, void *info, int policy, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)info, (uint64_t)policy, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[23], words);
+}
+
+SPARSE_API int cusparseSbsrsm2_solve(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, void *B, int ldb, void *X, int ldx, int policy, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)X, (uint64_t)ldx, (uint64_t)policy, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[24], words);
 }
 
 SPARSE_API int cusparseDbsrsm2_bufferSize(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, void *bufferSize)
 {
 	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uintptr_t)bufferSize };
 
-	return sparse_wait(handle, &sparse_functions[22], words);
-}
-
-SPARSE_API int cusparseXcsr2coo(void *handle, void *offsets, int nnz, int m, void *rows, int base)
-{
-	const uint64_t words[] = { (uintptr_t)offsets, (uint64_t)nnz, (uint64_t)m, (uintptr_t)rows, (uint64_t)base };
-
-	return sparse_call(handle, &sparse_functions[23], words);
-}
-
-SPARSE_API int cusparseSpSM_bufferSize(void *handle, int opA, int opB, const void *alpha, void *matA, void *matB, void *matC, int computeType, int alg, void *descr, void *bufferSize)
-{
-	const uint64_t words[] = { (uint64_t)opA, (uint64_t)opB, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)matB, (uintptr_t)matC, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)descr, (uintptr_t)bufferSize };
-
-	return sparse_wait(handle, &sparse_functions[24], words);
-}
-
-SPARSE_API int cusparseScatter(void *handle, void *vecX, void *vecY)
-{
-	const uint64_t words[] = { (uintptr_t)vecX, (uintptr_t)vecY };
-
-	return sparse_call(handle, &sparse_functions[25], words);
-}
-
-SPARSE_API int cusparseCreateIdentityPermutation(void *handle, int n, void *p)
-{
-	const uint64_t words[] = { (uint64_t)n, (uintptr_t)p };
-
-	return sparse_call(handle, &sparse_functions[26], words);
-}
-
-SPARSE_API int cusparseSbsrsv2_solve(void *handle, int dirA, int transA, int mb, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockDim, void *info, void *f, void *x, int policy, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)info, (uintptr_t)f, (uintptr_t)x, (uint64_t)policy, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[27], words);
-}
-
-SPARSE_API int cusparseXcsrgeam2Nnz(void *handle, int m, int n, void *descrA, int nnzA, void *rowsA, void *colsA, void *descrB, int nnzB, void *rowsB, void *colsB, void *descrC, void *rowsC, void *nnz, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)descrA, (uint64_t)nnzA, (uintptr_t)rowsA, (uintptr_t)colsA, (uintptr_t)descrB, (uint64_t)nnzB, (uintptr_t)rowsB, (uintptr_t)colsB, (uintptr_t)descrC, (uintptr_t)rowsC, (uintptr_t)nnz, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[28], words);
-}
-
-SPARSE_API int cusparseSpMV_bufferSize(void *handle, int opA, const void *alpha, void *matA, void *vecX, const void *beta, void *vecY, int computeType, int alg, void *bufferSize)
-{
-	const uint64_t words[] = { (uint64_t)opA, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)vecX, (uintptr_t)beta, (uintptr_t)vecY, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)bufferSize };
-
-	return sparse_ask(handle, &sparse_functions[29], words);
-}
-
-SPARSE_API int cusparseDcsrgeam2(void *handle, int m, int n, const void *alpha, void *descrA, int nnzA, void *valA, void *rowsA, void *colsA, const void *beta, void *descrB, int nnzB, void *valB, void *rowsB, void *colsB, void *descrC, void *valC, void *rowsC, void *colsC, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)descrA, (uint64_t)nnzA, (uintptr_t)valA, (uintptr_t)rowsA, (uintptr_t)colsA, (uintptr_t)beta, (uintptr_t)descrB, (uint64_t)nnzB, (uintptr_t)valB, (uintptr_t)rowsB, (uintptr_t)colsB, (uintptr_t)descrC, (uintptr_t)valC, (uintptr_t)rowsC, (uintptr_t)colsC, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[30], words);
-}
-
-SPARSE_API int cusparseSpGEMM_workEstimation(void *handle, int opA, int opB, const void *alpha, void *matA, void *matB, const void *beta, void *matC, int computeType, int alg, void *descr, void *bufferSize, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)opA, (uint64_t)opB, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)matB, (uintptr_t)beta, (uintptr_t)matC, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)descr, (uintptr_t)bufferSize, (uintptr_t)buffer };
-
-	return sparse_wait(handle, &sparse_functions[31], words);
-}
-
-SPARSE_API int cusparseSbsrsm2_analysis(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, int policy, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uint64_t)policy, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[32], words);
-}
-
-SPARSE_API int cusparseXcsrsort(void *handle, int m, int n, int nnz, void *descrA, void *rows, void *cols, void *P, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uint64_t)nnz, (uintptr_t)descrA, (uintptr_t)rows, (uintptr_t)cols, (uintptr_t)P, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[33], words);
-}
-
-SPARSE_API int cusparseDbsrsm2_analysis(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, int policy, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uint64_t)policy, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[34], words);
-}
-
-SPARSE_API int cusparseCcsrgeam2(void *handle, int m, int n, const void *alpha, void *descrA, int nnzA, void *valA, void *rowsA, void *colsA, const void *beta, void *descrB, int nnzB, void *valB, void *rowsB, void *colsB, void *descrC, void *valC, void *rowsC, void *colsC, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)descrA, (uint64_t)nnzA, (uintptr_t)valA, (uintptr_t)rowsA, (uintptr_t)colsA, (uintptr_t)beta, (uintptr_t)descrB, (uint64_t)nnzB, (uintptr_t)valB, (uintptr_t)rowsB, (uintptr_t)colsB, (uintptr_t)descrC, (uintptr_t)valC, (uintptr_t)rowsC, (uintptr_t)colsC, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[35], words);
-}
-
-SPARSE_API int cusparseCbsrmv(void *handle, int dirA, int transA, int mb, int nb, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockDim, void *x, const void *beta, void *y)
-{
-	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nb, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)x, (uintptr_t)beta, (uintptr_t)y };
-
-	return sparse_call(handle, &sparse_functions[36], words);
+	return sparse_wait(handle, &sparse_functions[25], words);
 }
 
 SPARSE_API int cusparseZbsrsm2_analysis(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, int policy, void *buffer)
 {
 	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uint64_t)policy, (uintptr_t)buffer };
 
+	return sparse_call(handle, &sparse_functions[26], words);
+}
+
+SPARSE_API int cusparseSDDMM(void *handle, int opA, int opB, const void *alpha, void *matA, void *matB, const void *beta, void *matC, int computeType, int alg, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)opA, (uint64_t)opB, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)matB, (uintptr_t)beta, (uintptr_t)matC, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[27], words);
+}
+
+SPARSE_API int cusparseDbsrsm2_solve(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, void *B, int ldb, void *X, int ldx, int policy, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)X, (uint64_t)ldx, (uint64_t)policy, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[28], words);
+}
+
+SPARSE_API int cusparseZbsrsm2_solve(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, void *B, int ldb, void *X, int ldx, int policy, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)X, (uint64_t)ldx, (uint64_t)policy, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[29], words);
+}
+
+SPARSE_API int cusparseScsrgeam2(void *handle, int m, int n, const void *alpha, void *descrA, int nnzA, void *valA, void *rowsA, void *colsA, const void *beta, void *descrB, int nnzB, void *valB, void *rowsB, void *colsB, void *descrC, void *valC, void *rowsC, void *colsC, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)descrA, (uint64_t)nnzA, (uintptr_t)valA, (uintptr_t)rowsA, (uintptr_t)colsA, (uintptr_t)beta, (uintptr_t)descrB, (uint64_t)nnzB, (uintptr_t)valB, (uintptr_t)rowsB, (uintptr_t)colsB, (uintptr_t)descrC, (uintptr_t)valC, (uintptr_t)rowsC, (uintptr_t)colsC, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[30], words);
+}
+
+SPARSE_API int cusparseXcsr2coo(void *handle, void *offsets, int nnz, int m, void *rows, int base)
+{
+	const uint64_t words[] = { (uintptr_t)offsets, (uint64_t)nnz, (uint64_t)m, (uintptr_t)rows, (uint64_t)base };
+
+	return sparse_call(handle, &sparse_functions[31], words);
+}
+
+SPARSE_API int cusparseSpSM_bufferSize(void *handle, int opA, int opB, const void *alpha, void *matA, void *matB, void *matC, int computeType, int alg, void *descr, void *bufferSize)
+{
+	const uint64_t words[] = { (uint64_t)opA, (uint64_t)opB, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)matB, (uintptr_t)matC, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)descr, (uintptr_t)bufferSize };
+
+	return sparse_wait(handle, &sparse_functions[32], words);
+}
+
+SPARSE_API int cusparseScatter(void *handle, void *vecX, void *vecY)
+{
+	const uint64_t words[] = { (uintptr_t)vecX, (uintptr_t)vecY };
+
+	return sparse_call(handle, &sparse_functions[33], words);
+}
+
+SPARSE_API int cusparseCreateIdentityPermutation(void *handle, int n, void *p)
+{
+	const uint64_t words[] = { (uint64_t)n, (uintptr_t)p };
+
+	return sparse_call(handle, &sparse_functions[34], words);
+}
+
+SPARSE_API int cusparseSpMM(void *handle, int opA, int opB, const void *alpha, void *matA, void *matB, const void *beta, void *matC, int computeType, int alg, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)opA, (uint64_t)opB, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)matB, (uintptr_t)beta, (uintptr_t)matC, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[35], words);
+}
+
+SPARSE_API int cusparseSpMV_bufferSize(void *handle, int opA, const void *alpha, void *matA, void *vecX, const void *beta, void *vecY, int computeType, int alg, void *bufferSize)
+{
+	const uint64_t words[] = { (uint64_t)opA, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)vecX, (uintptr_t)beta, (uintptr_t)vecY, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)bufferSize };
+
+	return sparse_ask(handle, &sparse_functions[36], words);
+}
+
+SPARSE_API int cusparseZbsrsv2_solve(void *handle, int dirA, int transA, int mb, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockDim, void *info, void *f, void *x, int policy, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)info, (uintptr_t)f, (uintptr_t)x, (uint64_t)policy, (uintptr_t)buffer };
+
 	return sparse_call(handle, &sparse_functions[37], words);
+}
+
+SPARSE_API int cusparseCbsrsm2_solve(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, void *B, int ldb, void *X, int ldx, int policy, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)X, (uint64_t)ldx, (uint64_t)policy, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[38], words);
+}
+
+SPARSE_API int cusparseCcsrgeam2(void *handle, int m, int n, const void *alpha, void *descrA, int nnzA, void *valA, void *rowsA, void *colsA, const void *beta, void *descrB, int nnzB, void *valB, void *rowsB, void *colsB, void *descrC, void *valC, void *rowsC, void *colsC, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)descrA, (uint64_t)nnzA, (uintptr_t)valA, (uintptr_t)rowsA, (uintptr_t)colsA, (uintptr_t)beta, (uintptr_t)descrB, (uint64_t)nnzB, (uintptr_t)valB, (uintptr_t)rowsB, (uintptr_t)colsB, (uintptr_t)descrC, (uintptr_t)valC, (uintptr_t)rowsC, (uintptr_t)colsC, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[39], words);
+}
+
+SPARSE_API int cusparseCbsrmv(void *handle, int dirA, int transA, int mb, int nb, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockDim, void *x, const void *beta, void *y)
+{
+	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nb, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)x, (uintptr_t)beta, (uintptr_t)y };
+
+	return sparse_call(handle, &sparse_functions[40], words);
 }
 
 SPARSE_API int cusparseSpSV_bufferSize(void *handle, int opA, const void *alpha, void *matA, void *vecX, void *vecY, int computeType, int alg, void *descr, void *bufferSize)
 {
 	const uint64_t words[] = { (uint64_t)opA, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)vecX, (uintptr_t)vecY, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)descr, (uintptr_t)bufferSize };
 
-	return sparse_wait(handle, &sparse_functions[38], words);
-}
-
-SPARSE_API int cusparseXcoosortByRow(void *handle, int m, int n, int nnz, void *rows, void *cols, void *P, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uint64_t)nnz, (uintptr_t)rows, (uintptr_t)cols, (uintptr_t)P, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[39], words);
+	return sparse_wait(handle, &sparse_functions[41], words);
 }
 
 SPARSE_API int cusparseSpSM_solve(void *handle, int opA, int opB, const void *alpha, void *matA, void *matB, void *matC, int computeType, int alg, void *descr)
 {
 	const uint64_t words[] = { (uint64_t)opA, (uint64_t)opB, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)matB, (uintptr_t)matC, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)descr };
 
-	return sparse_call(handle, &sparse_functions[40], words);
+	return sparse_call(handle, &sparse_functions[42], words);
 }
 
 SPARSE_API int cusparseCbsrsv2_bufferSize(void *handle, int dirA, int transA, int mb, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockDim, void *info, void *bufferSize)
 {
 	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)info, (uintptr_t)bufferSize };
 
-	return sparse_wait(handle, &sparse_functions[41], words);
-}
-
-SPARSE_API int cusparseSpSV_analysis(void *handle, int opA, const void *alpha, void *matA, void *vecX, void *vecY, int computeType, int alg, void *descr, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)opA, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)vecX, (uintptr_t)vecY, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)descr, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[42], words);
+	return sparse_wait(handle, &sparse_functions[43], words);
 }
 
 SPARSE_API int cusparseSDDMM_bufferSize(void *handle, int opA, int opB, const void *alpha, void *matA, void *matB, const void *beta, void *matC, int computeType, int alg, void *bufferSize)
 {
 	const uint64_t words[] = { (uint64_t)opA, (uint64_t)opB, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)matB, (uintptr_t)beta, (uintptr_t)matC, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)bufferSize };
 
-	return sparse_ask(handle, &sparse_functions[43], words);
+	return sparse_ask(handle, &sparse_functions[44], words);
 }
 
 SPARSE_API int cusparseXcoosort_bufferSizeExt(void *handle, int m, int n, int nnz, void *rows, void *cols, void *bufferSize)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uint64_t)nnz, (uintptr_t)rows, (uintptr_t)cols, (uintptr_t)bufferSize };
 
-	return sparse_ask(handle, &sparse_functions[44], words);
-}
-
-SPARSE_API int cusparseCbsrsm2_analysis(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, int policy, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uint64_t)policy, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[45], words);
+	return sparse_ask(handle, &sparse_functions[45], words);
 }
 
 SPARSE_API int cusparseXbsrsv2_zeroPivot(void *handle, void *info, void *position)
@@ -332,79 +332,79 @@ SPARSE_API int cusparseXbsrsv2_zeroPivot(void *handle, void *info, void *positio
 	return sparse_wait(handle, &sparse_functions[46], words);
 }
 
-SPARSE_API int cusparseSbsrsv2_analysis(void *handle, int dirA, int transA, int mb, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockDim, void *info, int policy, void *buffer)
+SPARSE_API int cusparseCbsrsv2_solve(void *handle, int dirA, int transA, int mb, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockDim, void *info, void *f, void *x, int policy, void *buffer)
 {
-	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)info, (uint64_t)policy, (uintptr_t)buffer };
+	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)info, (uintptr_t)f, (uintptr_t)x, (uint64_t)policy, (uintptr_t)buffer };
 
 	return sparse_call(handle, &sparse_functions[47], words);
+}
+
+SPARSE_API int cusparseSparseToDense(void *handle, void *matA, void *matB, int alg, void *buffer)
+{
+	const uint64_t words[] = { (uintptr_t)matA, (uintptr_t)matB, (uint64_t)alg, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[48], words);
 }
 
 SPARSE_API int cusparseZcsrgeam2_bufferSizeExt(void *handle, int m, int n, const void *alpha, void *descrA, int nnzA, void *valA, void *rowsA, void *colsA, const void *beta, void *descrB, int nnzB, void *valB, void *rowsB, void *colsB, void *descrC, void *valC, void *rowsC, void *colsC, void *bufferSize)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)descrA, (uint64_t)nnzA, (uintptr_t)valA, (uintptr_t)rowsA, (uintptr_t)colsA, (uintptr_t)beta, (uintptr_t)descrB, (uint64_t)nnzB, (uintptr_t)valB, (uintptr_t)rowsB, (uintptr_t)colsB, (uintptr_t)descrC, (uintptr_t)valC, (uintptr_t)rowsC, (uintptr_t)colsC, (uintptr_t)bufferSize };
 
-	return sparse_ask(handle, &sparse_functions[48], words);
+	return sparse_ask(handle, &sparse_functions[49], words);
+}
+
+SPARSE_API int cusparseZcsrgeam2(void *handle, int m, int n, const void *alpha, void *descrA, int nnzA, void *valA, void *rowsA, void *colsA, const void *beta, void *descrB, int nnzB, void *valB, void *rowsB, void *colsB, void *descrC, void *valC, void *rowsC, void *colsC, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)descrA, (uint64_t)nnzA, (uintptr_t)valA, (uintptr_t)rowsA, (uintptr_t)colsA, (uintptr_t)beta, (uintptr_t)descrB, (uint64_t)nnzB, (uintptr_t)valB, (uintptr_t)rowsB, (uintptr_t)colsB, (uintptr_t)descrC, (uintptr_t)valC, (uintptr_t)rowsC, (uintptr_t)colsC, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[50], words);
 }
 
 SPARSE_API int cusparseDcsrgeam2_bufferSizeExt(void *handle, int m, int n, const void *alpha, void *descrA, int nnzA, void *valA, void *rowsA, void *colsA, const void *beta, void *descrB, int nnzB, void *valB, void *rowsB, void *colsB, void *descrC, void *valC, void *rowsC, void *colsC, void *bufferSize)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)descrA, (uint64_t)nnzA, (uintptr_t)valA, (uintptr_t)rowsA, (uintptr_t)colsA, (uintptr_t)beta, (uintptr_t)descrB, (uint64_t)nnzB, (uintptr_t)valB, (uintptr_t)rowsB, (uintptr_t)colsB, (uintptr_t)descrC, (uintptr_t)valC, (uintptr_t)rowsC, (uintptr_t)colsC, (uintptr_t)bufferSize };
 
-	return sparse_ask(handle, &sparse_functions[49], words);
-}
-
-SPARSE_API int cusparseZbsrsv2_solve(void *handle, int dirA, int transA, int mb, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockDim, void *info, void *f, void *x, int policy, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)info, (uintptr_t)f, (uintptr_t)x, (uint64_t)policy, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[50], words);
+	return sparse_ask(handle, &sparse_functions[51], words);
 }
 
 SPARSE_API int cusparseDbsrmv(void *handle, int dirA, int transA, int mb, int nb, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockDim, void *x, const void *beta, void *y)
 {
 	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nb, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)x, (uintptr_t)beta, (uintptr_t)y };
 
-	return sparse_call(handle, &sparse_functions[51], words);
+	return sparse_call(handle, &sparse_functions[52], words);
 }
 
 SPARSE_API int cusparseDbsrmm(void *handle, int dirA, int transA, int transB, int mb, int n, int kb, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockSize, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transB, (uint64_t)mb, (uint64_t)n, (uint64_t)kb, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return sparse_call(handle, &sparse_functions[52], words);
+	return sparse_call(handle, &sparse_functions[53], words);
 }
 
-SPARSE_API int cusparseSpMV(void *handle, int opA, const void *alpha, void *matA, void *vecX, const void *beta, void *vecY, int computeType, int alg, void *buffer)
+SPARSE_API int cusparseSbsrsm2_analysis(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, int policy, void *buffer)
 {
-	const uint64_t words[] = { (uint64_t)opA, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)vecX, (uintptr_t)beta, (uintptr_t)vecY, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)buffer };
+	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uint64_t)policy, (uintptr_t)buffer };
 
-	return sparse_call(handle, &sparse_functions[53], words);
+	return sparse_call(handle, &sparse_functions[54], words);
 }
 
 SPARSE_API int cusparseCbsrmm(void *handle, int dirA, int transA, int transB, int mb, int n, int kb, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockSize, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transB, (uint64_t)mb, (uint64_t)n, (uint64_t)kb, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
-	return sparse_call(handle, &sparse_functions[54], words);
+	return sparse_call(handle, &sparse_functions[55], words);
 }
 
-SPARSE_API int cusparseDbsrsv2_solve(void *handle, int dirA, int transA, int mb, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockDim, void *info, void *f, void *x, int policy, void *buffer)
+SPARSE_API int cusparseSbsrsv2_solve(void *handle, int dirA, int transA, int mb, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockDim, void *info, void *f, void *x, int policy, void *buffer)
 {
 	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)info, (uintptr_t)f, (uintptr_t)x, (uint64_t)policy, (uintptr_t)buffer };
 
-	return sparse_call(handle, &sparse_functions[55], words);
+	return sparse_call(handle, &sparse_functions[56], words);
 }
 
 SPARSE_API int cusparseSpGEMM_copy(void *handle, int opA, int opB, const void *alpha, void *matA, void *matB, const void *beta, void *matC, int computeType, int alg, void *descr)
 {
 	const uint64_t words[] = { (uint64_t)opA, (uint64_t)opB, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)matB, (uintptr_t)beta, (uintptr_t)matC, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)descr };
-
-	return sparse_call(handle, &sparse_functions[56], words);
-}
-
-SPARSE_API int cusparseXcoosortByColumn(void *handle, int m, int n, int nnz, void *rows, void *cols, void *P, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uint64_t)nnz, (uintptr_t)rows, (uintptr_t)cols, (uintptr_t)P, (uintptr_t)buffer };
 
 	return sparse_call(handle, &sparse_functions[57], words);
 }
@@ -416,67 +416,67 @@ SPARSE_API int cusparseDbsrsv2_bufferSize(void *handle, int dirA, int transA, in
 	return sparse_wait(handle, &sparse_functions[58], words);
 }
 
-SPARSE_API int cusparseDbsrsv2_analysis(void *handle, int dirA, int transA, int mb, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockDim, void *info, int policy, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)info, (uint64_t)policy, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[59], words);
-}
-
 SPARSE_API int cusparseScsrgeam2_bufferSizeExt(void *handle, int m, int n, const void *alpha, void *descrA, int nnzA, void *valA, void *rowsA, void *colsA, const void *beta, void *descrB, int nnzB, void *valB, void *rowsB, void *colsB, void *descrC, void *valC, void *rowsC, void *colsC, void *bufferSize)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)alpha, (uintptr_t)descrA, (uint64_t)nnzA, (uintptr_t)valA, (uintptr_t)rowsA, (uintptr_t)colsA, (uintptr_t)beta, (uintptr_t)descrB, (uint64_t)nnzB, (uintptr_t)valB, (uintptr_t)rowsB, (uintptr_t)colsB, (uintptr_t)descrC, (uintptr_t)valC, (uintptr_t)rowsC, (uintptr_t)colsC, (uintptr_t)bufferSize };
 
-	return sparse_ask(handle, &sparse_functions[60], words);
+	return sparse_ask(handle, &sparse_functions[59], words);
 }
 
 SPARSE_API int cusparseSbsrmm(void *handle, int dirA, int transA, int transB, int mb, int n, int kb, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockSize, void *B, int ldb, const void *beta, void *C, int ldc)
 {
 	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transB, (uint64_t)mb, (uint64_t)n, (uint64_t)kb, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)beta, (uintptr_t)C, (uint64_t)ldc };
 
+	return sparse_call(handle, &sparse_functions[60], words);
+}
+
+SPARSE_API int cusparseSpSV_analysis(void *handle, int opA, const void *alpha, void *matA, void *vecX, void *vecY, int computeType, int alg, void *descr, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)opA, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)vecX, (uintptr_t)vecY, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)descr, (uintptr_t)buffer };
+
 	return sparse_call(handle, &sparse_functions[61], words);
 }
 
-SPARSE_API int cusparseCbsrsv2_analysis(void *handle, int dirA, int transA, int mb, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockDim, void *info, int policy, void *buffer)
+SPARSE_API int cusparseSpSM_analysis(void *handle, int opA, int opB, const void *alpha, void *matA, void *matB, void *matC, int computeType, int alg, void *descr, void *buffer)
 {
-	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)info, (uint64_t)policy, (uintptr_t)buffer };
+	const uint64_t words[] = { (uint64_t)opA, (uint64_t)opB, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)matB, (uintptr_t)matC, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)descr, (uintptr_t)buffer };
 
 	return sparse_call(handle, &sparse_functions[62], words);
 }
 
-SPARSE_API int cusparseZbsrsm2_solve(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, void *B, int ldb, void *X, int ldx, int policy, void *buffer)
+SPARSE_API int cusparseCbsrsm2_analysis(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, int policy, void *buffer)
 {
-	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)X, (uint64_t)ldx, (uint64_t)policy, (uintptr_t)buffer };
+	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uint64_t)policy, (uintptr_t)buffer };
 
 	return sparse_call(handle, &sparse_functions[63], words);
-}
-
-SPARSE_API int cusparseZbsrsv2_analysis(void *handle, int dirA, int transA, int mb, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockDim, void *info, int policy, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)info, (uint64_t)policy, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[64], words);
-}
-
-SPARSE_API int cusparseSDDMM_preprocess(void *handle, int opA, int opB, const void *alpha, void *matA, void *matB, const void *beta, void *matC, int computeType, int alg, void *buffer)
-{
-	const uint64_t words[] = { (uint64_t)opA, (uint64_t)opB, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)matB, (uintptr_t)beta, (uintptr_t)matC, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)buffer };
-
-	return sparse_call(handle, &sparse_functions[65], words);
 }
 
 SPARSE_API int cusparseZbsrmv(void *handle, int dirA, int transA, int mb, int nb, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockDim, void *x, const void *beta, void *y)
 {
 	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nb, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)x, (uintptr_t)beta, (uintptr_t)y };
 
-	return sparse_call(handle, &sparse_functions[66], words);
+	return sparse_call(handle, &sparse_functions[64], words);
+}
+
+SPARSE_API int cusparseCbsrsv2_analysis(void *handle, int dirA, int transA, int mb, int nnzb, void *descrA, void *val, void *rows, void *cols, int blockDim, void *info, int policy, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)mb, (uint64_t)nnzb, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockDim, (uintptr_t)info, (uint64_t)policy, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[65], words);
 }
 
 SPARSE_API int cusparseSpMM_bufferSize(void *handle, int opA, int opB, const void *alpha, void *matA, void *matB, const void *beta, void *matC, int computeType, int alg, void *bufferSize)
 {
 	const uint64_t words[] = { (uint64_t)opA, (uint64_t)opB, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)matB, (uintptr_t)beta, (uintptr_t)matC, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)bufferSize };
 
-	return sparse_ask(handle, &sparse_functions[67], words);
+	return sparse_ask(handle, &sparse_functions[66], words);
+}
+
+SPARSE_API int cusparseXcsrsort(void *handle, int m, int n, int nnz, void *descrA, void *rows, void *cols, void *P, void *buffer)
+{
+	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uint64_t)nnz, (uintptr_t)descrA, (uintptr_t)rows, (uintptr_t)cols, (uintptr_t)P, (uintptr_t)buffer };
+
+	return sparse_call(handle, &sparse_functions[67], words);
 }
 
 SPARSE_API int cusparseSbsrmv(void *handle, int dirA, int transA, int mb, int nb, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockDim, void *x, const void *beta, void *y)
@@ -486,16 +486,16 @@ SPARSE_API int cusparseSbsrmv(void *handle, int dirA, int transA, int mb, int nb
 	return sparse_call(handle, &sparse_functions[68], words);
 }
 
-SPARSE_API int cusparseSpSV_solve(void *handle, int opA, const void *alpha, void *matA, void *vecX, void *vecY, int computeType, int alg, void *descr)
+SPARSE_API int cusparseXcoosortByColumn(void *handle, int m, int n, int nnz, void *rows, void *cols, void *P, void *buffer)
 {
-	const uint64_t words[] = { (uint64_t)opA, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)vecX, (uintptr_t)vecY, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)descr };
+	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uint64_t)nnz, (uintptr_t)rows, (uintptr_t)cols, (uintptr_t)P, (uintptr_t)buffer };
 
 	return sparse_call(handle, &sparse_functions[69], words);
 }
 
-SPARSE_API int cusparseDbsrsm2_solve(void *handle, int dirA, int transA, int transXY, int mb, int n, int nnzb, const void *alpha, void *descrA, void *val, void *rows, void *cols, int blockSize, void *info, void *B, int ldb, void *X, int ldx, int policy, void *buffer)
+SPARSE_API int cusparseSpSV_solve(void *handle, int opA, const void *alpha, void *matA, void *vecX, void *vecY, int computeType, int alg, void *descr)
 {
-	const uint64_t words[] = { (uint64_t)dirA, (uint64_t)transA, (uint64_t)transXY, (uint64_t)mb, (uint64_t)n, (uint64_t)nnzb, (uintptr_t)alpha, (uintptr_t)descrA, (uintptr_t)val, (uintptr_t)rows, (uintptr_t)cols, (uint64_t)blockSize, (uintptr_t)info, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)X, (uint64_t)ldx, (uint64_t)policy, (uintptr_t)buffer };
+	const uint64_t words[] = { (uint64_t)opA, (uintptr_t)alpha, (uintptr_t)matA, (uintptr_t)vecX, (uintptr_t)vecY, (uint64_t)computeType, (uint64_t)alg, (uintptr_t)descr };
 
 	return sparse_call(handle, &sparse_functions[70], words);
 }

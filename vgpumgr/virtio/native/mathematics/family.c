@@ -5,7 +5,8 @@
 #include "family.h"
 #include "guest_math.h"
 
-enum { ALIGNMENT = 16 };
+/* BUFFER_ALIGNMENT: documented for cusparse<t>bsrsv2_analysis and its kin. */
+enum { ALIGNMENT = 16, BUFFER_ALIGNMENT = 128 };
 
 static uint64_t kind_of_value(const void *value, size_t bytes, uint64_t kind)
 {
@@ -18,13 +19,22 @@ static uint64_t kind_of_value(const void *value, size_t bytes, uint64_t kind)
 	return kind;
 }
 
+/* What decides whether the library does something with the argument. */
+static uint64_t kind_of_word(enum blas_kind what, uint64_t word)
+{
+	if (what < BLAS_DEVICE || (what >= BLAS_SPGEMM && what <= BLAS_BSRSM2))
+		return word;
+	if (word && (what == BLAS_DEVICE || what == BLAS_BUFFER))
+		return 1 + word % (what == BLAS_BUFFER ? BUFFER_ALIGNMENT : ALIGNMENT);
+	return word != 0;
+}
+
 uint64_t family_kind(uint64_t kind, const struct blas_function *f, const uint64_t *words)
 {
 	for (unsigned int i = 0; i < f->count; i++) {
 		enum blas_kind what = f->arguments[i].kind;
-		uint64_t address = what == BLAS_DEVICE && words[i] ? 1 + words[i] % ALIGNMENT : words[i] != 0;
 
-		kind = math_hash(kind, what < BLAS_DEVICE ? words[i] : address);
+		kind = math_hash(kind, kind_of_word(what, words[i]));
 		if (what >= BLAS_SYEVJ)
 			kind = kind_of_value((const void *)words[i], f->arguments[i].size, kind);
 	}

@@ -13,7 +13,8 @@ struct family_frame {
 	bool answers;
 };
 
-/* Goes on with a hash: sizes and types decide what a library does, and of addresses of matrices their alignment. */
+/* Goes on with a hash: sizes and types decide what a library does, of addresses of matrices their alignment, and of an object of
+ * cuSPARSE what it keeps, which is its word here. */
 uint64_t family_kind(uint64_t kind, const struct blas_function *f, const uint64_t *words);
 /* False: a value is of a type that there is not. */
 bool family_pack(const struct blas_function *f, const uint64_t *words, bool on_device, struct family_frame *frame);

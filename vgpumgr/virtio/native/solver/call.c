@@ -79,8 +79,21 @@ static uint64_t kind_of(const struct solver_handle *h, uint64_t seed, const stru
 	return family_kind(math_hash(math_hash(seed, f->id), (uint64_t)h->mode), f, own);
 }
 
+/* A call's object, locked until it has been answered or sent; or NULL. On the host a posted call that waits for another's object
+ * would hold up all that the process sends, also what that other one waits for. */
+static struct solver_object *take_object(const struct blas_function *f, const uint64_t *own)
+{
+	struct solver_object *o = NULL;
+
+	for (unsigned int i = 0; i < f->count && !o; i++)
+		o = is_object(&f->arguments[i]) ? object_of(&f->arguments[i], own[i]) : NULL;
+	if (o)
+		pthread_mutex_lock(&o->lock);
+	return o;
+}
+
 /* The values that came, and how many bytes they are. */
-static int call(struct solver_handle *h, const struct blas_function *f, const uint64_t *own, uint8_t *values, size_t *filled)
+static int call_alone(struct solver_handle *h, const struct blas_function *f, const uint64_t *own, uint8_t *values, size_t *filled)
 {
 	struct family_frame frame;
 	struct math_request request = { .arguments = frame.bytes, .values = values, .room = FAMILY_VALUES };
@@ -96,6 +109,16 @@ static int call(struct solver_handle *h, const struct blas_function *f, const ui
 	request.wait = frame.answers ? MATH_ASK : MATH_POST;
 	status = send(h, f, &request, kind_of(h, 0, f, own));
 	*filled = request.filled;
+	return status;
+}
+
+static int call(struct solver_handle *h, const struct blas_function *f, const uint64_t *own, uint8_t *values, size_t *filled)
+{
+	struct solver_object *o = take_object(f, own);
+	int status = call_alone(h, f, own, values, filled);
+
+	if (o)
+		pthread_mutex_unlock(&o->lock);
 	return status;
 }
 

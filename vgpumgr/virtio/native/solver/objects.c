@@ -114,6 +114,7 @@ static int create(void **object, uint64_t kind)
 	if (!o)
 		return SOLVER_ALLOC_FAILED;
 	o->kind = MARK | kind;
+	pthread_mutex_init(&o->lock, NULL);
 	return SOLVER_OK;
 }
 
@@ -128,6 +129,7 @@ static int destroy(void *object, uint64_t kind)
 	if (math_channel())
 		set_aside(o);
 	o->kind = 0;
+	pthread_mutex_destroy(&o->lock);
 	free(o);
 	return SOLVER_OK;
 }

@@ -40,6 +40,7 @@ struct solver_object {
 	struct solver_settings settings;
 	uint64_t kind;            /* SOLVER_SYEVJ, SOLVER_GESVDJ, with a mark above it */
 	uint64_t id, owner;       /* the channel's, of the host's object and of the handle that it was made with; 0: none yet */
+	pthread_mutex_t lock;     /* for a whole call: the next that has it as an argument waits here, never on the host */
 };
 
 /* A cusolverDnParams_t. */
@@ -58,7 +59,7 @@ struct solver_handle *solver_handle(void *handle);
 struct solver_object *solver_object(void *object, uint64_t kind);
 /* False: it is no cusolverDnParams_t. The word that travels; 0 for a null pointer. */
 bool solver_read_params(const void *params, uint64_t *word);
-/* The host's object of it, for calls with that handle. A cusolverStatus_t. */
+/* Under its lock: the host's object of it, for calls with that handle. A cusolverStatus_t. */
 int solver_find_object(struct solver_handle *h, struct solver_object *o);
 /* What is kept for others ends with the handle. */
 void solver_forget_objects(uint64_t owner);

@@ -10,6 +10,7 @@ enum { ALIGNMENT = 16 };
 /* A call as it is about to travel; plain: the descriptors, of whose addresses only the alignment decides what the library does. */
 struct call {
 	struct sparse_handle *handle;
+	struct sparse_object *object; /* among its arguments, or NULL */
 	const struct blas_function *function;
 	uint64_t words[BLAS_ARGUMENTS], plain_words[BLAS_ARGUMENTS];
 	union sparse_any plain[BLAS_ARGUMENTS];
@@ -68,13 +69,15 @@ static bool read_one(struct call *c, unsigned int i, uint64_t word)
 		word = sparse_settings((const void *)word);
 		there = word;
 	} else if (blas_is_object(a)) {
-		there = sparse_object((const void *)word, (uint64_t)(a->kind - BLAS_SPGEMM + SPARSE_SPGEMM));
+		c->object = sparse_object((const void *)word, (uint64_t)(a->kind - BLAS_SPGEMM + SPARSE_SPGEMM));
+		there = c->object;
 	} else if (a->kind >= BLAS_SPMAT) {
 		there = sparse_descriptor((const void *)word, kind_of_descriptor(a));
 	} else if (blas_is_sent(a, c->on_device) || blas_is_returned(a, c->on_device)) {
 		there = word;
 	}
-	c->words[i] = c->plain_words[i] = word;
+	c->words[i] = word;
+	c->plain_words[i] = blas_is_object(a) ? 0 : word;
 	if (there && a->kind >= BLAS_SPMAT) {
 		copy_plain(&c->plain[i], a, (const void *)word);
 		c->plain_words[i] = (uintptr_t)&c->plain[i];
@@ -82,7 +85,8 @@ static bool read_one(struct call *c, unsigned int i, uint64_t word)
 	return there;
 }
 
-/* Under the handle's lock, if it is SPARSE_OK. */
+/* Under the locks of the handle and of the object, if it is SPARSE_OK. On the host a posted call that waits for another's object
+ * would hold up all that the process sends, also what that other one waits for. */
 static int begin(struct call *c, void *handle, const struct blas_function *f, const uint64_t *words)
 {
 	bool there = true;
@@ -97,31 +101,33 @@ static int begin(struct call *c, void *handle, const struct blas_function *f, co
 		there = read_one(c, i, words[i]);
 	if (!there)
 		pthread_mutex_unlock(&c->handle->lock);
+	else if (c->object)
+		pthread_mutex_lock(&c->object->lock);
 	return there ? SPARSE_OK : SPARSE_INVALID_VALUE;
 }
 
 /* A pivot that is zero is said with where it is. */
 static int end(struct call *c, int status)
 {
+	if (c->object)
+		pthread_mutex_unlock(&c->object->lock);
 	pthread_mutex_unlock(&c->handle->lock);
 	if (status != SPARSE_OK && status != SPARSE_ZERO_PIVOT)
 		return status;
 	return family_unpack(c->function, c->words, c->on_device, c->values, c->filled) ? status : SPARSE_INTERNAL_ERROR;
 }
 
-/* The host's number for an object takes the place of its address here. */
-static int put_object(const struct call *c, struct family_frame *frame)
+/* The host's number for an object takes the place of its address here. What the library does with one depends on what that keeps:
+ * an error that is documented for the call, as that of a solution without an analysis, must not come later. */
+static int put_object(struct call *c, struct family_frame *frame)
 {
-	int status = SPARSE_OK;
+	int status = c->object ? sparse_find_object(c->handle, c->object) : SPARSE_OK;
 
-	for (unsigned int i = 0; i < c->function->count && status == SPARSE_OK; i++) {
-		uint64_t id;
-
-		if (!blas_is_object(&c->function->arguments[i]))
-			continue;
-		status = sparse_find_object(c->handle, (struct sparse_object *)c->words[i], &id);
-		memcpy(frame->bytes + i * sizeof(id), &id, sizeof(id));
-	}
+	for (unsigned int i = 0; i < c->function->count && status == SPARSE_OK; i++)
+		if (blas_is_object(&c->function->arguments[i])) {
+			memcpy(frame->bytes + i * sizeof(c->object->id), &c->object->id, sizeof(c->object->id));
+			c->plain_words[i] = c->function->role == BLAS_PREPARES ? 0 : c->object->keeps;
+		}
 	return status;
 }
 
@@ -137,6 +143,7 @@ static int send(struct call *c, bool wait)
 		.handle = c->handle->id, .stream = c->handle->stream, .function = c->function->id, .name = c->function->name,
 		.mode = c->on_device ? MATH_ON_DEVICE : 0, .arguments = frame.bytes, .values = c->values, .room = sizeof(c->values),
 	};
+	bool prepares = c->function->role == BLAS_PREPARES;
 	int status, result;
 
 	/* of a type that there is not */
@@ -146,10 +153,13 @@ static int send(struct call *c, bool wait)
 	if (status != SPARSE_OK)
 		return status;
 	request.length = frame.length;
-	request.wait = wait || frame.answers ? MATH_ASK : MATH_POST;
+	request.wait = wait || frame.answers ? MATH_ASK : prepares ? MATH_TRY : MATH_POST;
 	result = math_send(&c->handle->known, &request, kind_of(c, 0));
 	c->filled = request.filled;
-	return result ? sparse_status(result) : request.status;
+	status = result ? sparse_status(result) : request.status;
+	if (prepares)
+		c->object->keeps = status == SPARSE_OK ? kind_of(c, 0) : 0;
+	return status;
 }
 
 int sparse_call(void *handle, const struct blas_function *f, const uint64_t *words)

@@ -29,21 +29,17 @@ static int make(struct sparse_handle *h, struct sparse_object *o)
 	int result = math_channel()->make(&request, &o->id);
 	int status = result ? sparse_status(result) : request.status;
 
+	o->keeps = 0;
 	if (status != SPARSE_OK)
 		o->id = 0;
 	return status;
 }
 
-int sparse_find_object(struct sparse_handle *h, struct sparse_object *o, uint64_t *id)
+int sparse_find_object(struct sparse_handle *h, struct sparse_object *o)
 {
-	int status = SPARSE_OK;
-
-	pthread_mutex_lock(&o->lock);
 	if (!o->id || !math_channel()->alive(o->id)) /* the first time, or it has ended with its context */
-		status = make(h, o);
-	*id = o->id;
-	pthread_mutex_unlock(&o->lock);
-	return status;
+		return make(h, o);
+	return SPARSE_OK;
 }
 
 static int create(void **object, uint64_t kind)

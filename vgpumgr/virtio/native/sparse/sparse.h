@@ -29,8 +29,9 @@ struct sparse_handle {
 /* A cusparseSpGEMMDescr_t, cusparseSpSVDescr_t, cusparseSpSMDescr_t, bsrsv2Info_t or bsrsm2Info_t. */
 struct sparse_object {
 	uint64_t kind;            /* SPARSE_SPGEMM and so on, with a mark above it */
-	pthread_mutex_t lock;     /* of two threads that use it first one makes the host's */
+	pthread_mutex_t lock;     /* for a whole call: the next that has it as an argument waits here, never on the host */
 	uint64_t id;              /* the channel's; 0: the host has none yet */
+	uint64_t keeps;           /* the kind of the call that prepared it last; 0: none did, or it failed */
 };
 
 /* ---- channel.c */
@@ -42,8 +43,8 @@ struct sparse_handle *sparse_handle(void *handle);
 /* ---- objects.c */
 /* NULL: it is none of that kind. */
 struct sparse_object *sparse_object(const void *object, uint64_t kind);
-/* The host's object of it, in the handle's context. A cusparseStatus_t. */
-int sparse_find_object(struct sparse_handle *h, struct sparse_object *o, uint64_t *id);
+/* Under its lock: there is one of the host's, made in the handle's context. A cusparseStatus_t. */
+int sparse_find_object(struct sparse_handle *h, struct sparse_object *o);
 
 /* ---- call.c: a function with the words of its arguments; an answer of the second kind is known once it was asked, one of the
  * third is asked each time */

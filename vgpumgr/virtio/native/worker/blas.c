@@ -31,10 +31,23 @@ static const struct library *library_of(uint32_t library)
 	return library == VG_MATH_SOLVER ? &solver : library == VG_MATH_SPARSE ? &sparse : &blas;
 }
 
-int wk_blas_object(uint32_t library, uint64_t function)
+static const struct blas_function *find(uint32_t library, uint64_t function)
 {
 	const struct library *l = library_of(library);
-	const struct blas_function *f = blas_find(l->functions, l->count, function);
+
+	return blas_find(l->functions, l->count, function);
+}
+
+bool wk_blas_measures(uint32_t library, uint64_t function)
+{
+	const struct blas_function *f = find(library, function);
+
+	return f && f->role == BLAS_MEASURES;
+}
+
+int wk_blas_object(uint32_t library, uint64_t function)
+{
+	const struct blas_function *f = find(library, function);
 
 	for (unsigned int i = 0; f && i < f->count; i++)
 		if (blas_is_object(&f->arguments[i]))

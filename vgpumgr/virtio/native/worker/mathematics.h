@@ -83,6 +83,8 @@ int wk_fft_execute(struct math_call *call);
 struct wk_math *wk_fft_plan(struct math_call *call, int *status);
 /* The place of the argument that is an object; negative: the function has none, or there is no such function. */
 int wk_blas_object(uint32_t library, uint64_t function);
+/* Whether it tells a work area's size, for which the library uses no stream. */
+bool wk_blas_measures(uint32_t library, uint64_t function);
 /* ---- solver.c: what of a call is no plain argument is found in its words. *scratch: to be freed when it has been made */
 struct blas_function;
 int wk_solver_begin(struct math_call *call, const struct blas_function *f, uint64_t *words, void **scratch);

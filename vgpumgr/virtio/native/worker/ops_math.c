@@ -93,13 +93,17 @@ static int call_library(struct math_call *call)
 
 /*
  * What gives a value back runs on threads of its own, and cannot be captured: its value would be another in each launch. Nor can
- * a call with a work area on the host, which is gone when a graph is launched. All else is executed in order.
+ * a call with a work area on the host, which is gone when a graph is launched. The size of a work area uses no stream, and leaves
+ * a capture as it is. All else is executed in order.
  */
 static CUresult enter_capture(struct wk_call *c, struct wk_object *math, const struct wk_object *stream, const struct math_call *call)
 {
 	const struct wk_math *handle = wk_raw(math);
 	bool lends = handle->library == VG_MATH_SOLVER && wk_solver_lends(call);
 
+	if ((handle->library == VG_MATH_SOLVER || handle->library == VG_MATH_SPARSE) && call->values &&
+	    wk_blas_measures(handle->library, call->function))
+		return CUDA_SUCCESS;
 	return call->values || lends ? wk_capture_refuse(c, stream) : wk_capture_note(c, math, 1);
 }
 

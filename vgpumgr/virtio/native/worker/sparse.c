@@ -251,37 +251,79 @@ static int take_object(const struct math_call *call, const struct blas_argument 
 
 /* ---- calls */
 
-/* Only where a matrix of rows lies has changed: it stays the one that the library counted the entries of. */
-static bool move(struct kept *k, const struct sparse_matrix *m)
+/* Sets the addresses; false: it cannot. Of blocks there is a function for the values only. */
+static bool set_matrix(void *descriptor, const struct sparse_matrix *m, bool values_only)
 {
-	int (*set)(void *, void *, void *, void *);
-	struct sparse_matrix moved = k->of.matrix;
+	int (*all)(void *, void *, void *, void *) = NULL, (*values)(void *, void *);
 
-	*(void **)&set = SPARSE("cusparseCsrSetPointers");
-	moved.offsets = m->offsets;
-	moved.indices = m->indices;
-	moved.values = m->values;
-	if (m->format != SPARSE_CSR || memcmp(&moved, m, sizeof(moved)) || !set ||
-	    set(k->descriptor, (void *)m->offsets, (void *)m->indices, (void *)m->values) != SPARSE_OK)
-		return false;
-	k->of.matrix = moved;
-	return true;
+	if (m->format == SPARSE_CSR)
+		*(void **)&all = SPARSE("cusparseCsrSetPointers");
+	else if (m->format == SPARSE_CSC)
+		*(void **)&all = SPARSE("cusparseCscSetPointers");
+	else if (m->format == SPARSE_COO)
+		*(void **)&all = SPARSE("cusparseCooSetPointers");
+	if (all)
+		return all(descriptor, (void *)m->offsets, (void *)m->indices, (void *)m->values) == SPARSE_OK;
+	*(void **)&values = SPARSE("cusparseSpMatSetValues");
+	return values_only && values && values(descriptor, (void *)m->values) == SPARSE_OK;
 }
 
-/* What an object was used with before is used again where it is the same. */
+static bool set_values(void *descriptor, void *function, uint64_t values)
+{
+	int (*set)(void *, void *);
+
+	*(void **)&set = function;
+	return set && set(descriptor, (void *)values) == SPARSE_OK;
+}
+
+/* Only where it lies has changed: it stays the descriptor that the library may know from the object's last call. */
+static bool move(struct kept *k, const union sparse_any *of)
+{
+	union sparse_any moved = k->of;
+	bool values_only, done;
+
+	switch (k->kind) {
+	case BLAS_DNMAT:
+		moved.dense.values = of->dense.values;
+		done = !memcmp(&moved, of, sizeof(moved)) && set_values(k->descriptor, SPARSE("cusparseDnMatSetValues"), of->dense.values);
+		break;
+	case BLAS_DNVEC:
+		moved.vector.values = of->vector.values;
+		done = !memcmp(&moved, of, sizeof(moved)) && set_values(k->descriptor, SPARSE("cusparseDnVecSetValues"), of->vector.values);
+		break;
+	case BLAS_SPVEC: /* no function with an object has one */
+		return false;
+	default:
+		moved.matrix.values = of->matrix.values;
+		values_only = !memcmp(&moved, of, sizeof(moved));
+		moved.matrix.offsets = of->matrix.offsets;
+		moved.matrix.indices = of->matrix.indices;
+		done = !memcmp(&moved, of, sizeof(moved)) && set_matrix(k->descriptor, &of->matrix, values_only);
+	}
+	if (done)
+		k->of = moved;
+	return done;
+}
+
+/* What an object was used with before is used again where it is the same. Else the new one is made before that ends, so that the
+ * library takes neither for the other by its address. */
 static int take_kept(struct kept *k, uint8_t kind, const union sparse_any *of, void **descriptor)
 {
-	bool matrix = kind == BLAS_SPMAT || kind == BLAS_MADE, same = k->descriptor && find_end(k->kind) == find_end(kind);
-	int status = SPARSE_OK;
+	bool same = k->descriptor && find_end(k->kind) == find_end(kind);
+	void *made;
+	int status;
 
-	if (!same || (memcmp(&k->of, of, sizeof(*of)) && !(matrix && move(k, &of->matrix)))) {
+	if (!same || (memcmp(&k->of, of, sizeof(*of)) && !move(k, of))) {
+		status = create_any(&made, kind, of);
+		if (status != SPARSE_OK)
+			return status;
 		drop(k);
-		status = create_any(&k->descriptor, kind, of);
+		k->descriptor = made;
 		k->kind = kind;
 		k->of = *of;
 	}
 	*descriptor = k->descriptor;
-	return status;
+	return SPARSE_OK;
 }
 
 static int lend(struct sparse_lent *lent, uint8_t kind, void *descriptor)
