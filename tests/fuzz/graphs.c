@@ -4,11 +4,13 @@
  *   hosts     one node gets another function of the guest's again and again
  *   edges     the same edges are added again and again
  *   elsewhere a graph is launched into a context that has not its events, and destroyed while the guest's function is awaited
+ *   given     a stream that captured into a graph of the guest's goes, and what it captured is used
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "lane.h"
 #include "session.h"
@@ -181,6 +183,105 @@ static void try_elsewhere(struct wk_call *c)
 	must("calls are read again", !wk_is_behind(c->session));
 }
 
+/* ---- captures into a graph of the guest's */
+
+static CUgraph captured; /* what the stream captures into */
+
+/* As a driver does: the host function becomes a node. */
+static CUresult capture_host(CUstream at, CUhostFn function, void *data)
+{
+	CUDA_HOST_NODE_PARAMS params = { .fn = function, .userData = data };
+	CUgraphNode node;
+
+	(void)at;
+	return wk_driver.cuGraphAddHostNode(&node, captured, NULL, 0, &params);
+}
+
+static uint64_t open_stream(struct wk_call *c, uint64_t slot)
+{
+	uint64_t handle = vg_handle_make(VG_TAG_STREAM, 1, slot);
+	CUstream driver;
+
+	must("a stream", !wk_reserve(c, WK_STREAM, handle) && wk_charge(WK_STREAM, 0) == CUDA_SUCCESS &&
+				 wk_driver.cuStreamCreateWithPriority(&driver, 0, 0) == CUDA_SUCCESS &&
+				 wk_fill(c, WK_STREAM, handle, driver, 0) == CUDA_SUCCESS);
+	return handle;
+}
+
+/* A function of the guest's is captured by a stream into a graph that is there. */
+static uint64_t capture_into(struct wk_call *c, uint64_t graph, uint64_t slot)
+{
+	uint64_t at = open_stream(c, slot);
+	struct wk_object *held WK_HELD = NULL;
+
+	must("the graph", wk_hold(c, WK_GRAPH, graph, &held) == CUDA_SUCCESS);
+	captured = held->driver;
+	wk_driver.cuLaunchHostFunc = capture_host;
+	must("a capture", wk_do_capture_into(c, &(struct vg_capture_into_request){ .stream = at, .graph = graph }) == CUDA_SUCCESS &&
+				  wk_do_capture_host(c, &(struct vg_capture_host_request){ .stream = at, .number = NUMBER }) ==
+					  CUDA_SUCCESS);
+	return at;
+}
+
+/* How many of its nodes are the guest's function. */
+static int count_hosts(struct wk_call *c, uint64_t graph)
+{
+	struct vg_graph_node_read_request in = { .graph = graph };
+	struct vg_graph_node_read_reply out = { .number = 0 };
+	int found = 0;
+
+	for (; wk_do_graph_node_read(c, &in, &out) == CUDA_SUCCESS; in.node++)
+		found += out.type == CU_GRAPH_NODE_TYPE_HOST && out.number == NUMBER;
+	return found;
+}
+
+static uint64_t list_nodes(struct wk_call *c, uint64_t graph)
+{
+	struct vg_graph_list_request in = { .graph = graph };
+	static struct vg_graph_list_reply out;
+
+	return wk_do_graph_list(c, &in, &out) == CUDA_SUCCESS ? out.total : 0;
+}
+
+/* One capture that has nothing to do with it. */
+static void capture_other(struct wk_call *c, uint64_t slot)
+{
+	uint64_t at = open_stream(c, slot), graph = vg_handle_make(VG_TAG_GRAPH, slot, graphs + 1);
+
+	must("another capture", wk_do_capture_begin(c, &(struct vg_capture_begin_request){ .stream = at }) == CUDA_SUCCESS &&
+					!wk_reserve(c, WK_GRAPH, graph));
+	wk_do_capture_end(c, &(struct vg_capture_end_request){ .stream = at, .created = graph });
+	wk_do_graph_destroy(c, &(struct vg_graph_destroy_request){ .graph = graph });
+}
+
+static void end_stream(struct wk_call *c, uint64_t at)
+{
+	must("the stream goes", wk_do_cuStreamDestroy_v2(c, &(struct vg_cuStreamDestroy_v2_request){ .hStream = at }) ==
+					CUDA_SUCCESS);
+}
+
+static void try_given(struct wk_call *c)
+{
+	uint64_t graph = make_graph(c), exec = vg_handle_make(VG_TAG_GRAPH_EXEC, 1, 1);
+	struct wk_object *held WK_HELD = NULL;
+
+	/* the graph is used before others are captured, or only after */
+	for (uint64_t turn = 1; turn <= 2; turn++) {
+		uint64_t at = capture_into(c, graph, 2 * turn);
+
+		must("it is in a graph that is captured into", turn == 2 || list_nodes(c, graph));
+		end_stream(c, at);
+		must("all have numbers", turn == 2 || count_hosts(c, graph) == 1);
+		capture_other(c, 2 * turn + 1);
+		must("none is lost", count_hosts(c, graph) == (int)turn);
+	}
+	must("it is held and charged", wk_hold(c, WK_GRAPH, graph, &held) == CUDA_SUCCESS && held->graph->holds.count == 2 &&
+					       held->graph->weight >= held->graph->count);
+	must("it is run", !wk_reserve(c, WK_GRAPH_EXEC, exec) &&
+				  wk_do_graph_instantiate(c, &(struct vg_graph_instantiate_request){
+								     .created = exec, .graph = graph }) == CUDA_SUCCESS);
+}
+
 int main(int argc, char **argv)
 {
 	struct wk_session *s = wk_session_create(&lane);
@@ -189,6 +290,7 @@ int main(int argc, char **argv)
 	struct wk_call c;
 
 	pthread_mutex_init(&lane.lock, NULL);
+	alarm(100);
 	if (argc != 2 || wk_driver_load(NULL, message, sizeof(message)))
 		return 2;
 	context = open_context(s, contexts);
@@ -197,6 +299,8 @@ int main(int argc, char **argv)
 		try_hosts(&c);
 	else if (!strcmp(argv[1], "edges"))
 		try_edges(&c);
+	else if (!strcmp(argv[1], "given"))
+		try_given(&c);
 	else
 		try_elsewhere(&c);
 	wk_release(context);

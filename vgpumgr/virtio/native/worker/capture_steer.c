@@ -21,6 +21,55 @@ void wk_graph_unuse(struct wk_use *use)
 	wk_release_held(&use->graph);
 }
 
+/* All that was captured meanwhile is the graph's, too: nobody knows by which capture. */
+static CUresult keep(struct wk_call *c, struct wk_object *o)
+{
+	struct wk_object *context = c->context;
+	struct wk_session *s = c->session;
+	struct wk_graph *g = o->graph;
+	CUresult r = wk_nodes_charge(s->captured) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (r == CUDA_SUCCESS)
+		g->weight += s->captured;
+	if (r == CUDA_SUCCESS)
+		r = wk_holds_add_all(&g->holds, &s->capture_holds);
+	if (r == CUDA_SUCCESS)
+		r = wk_numbers_rest(g, o->driver);
+	if (r == CUDA_SUCCESS)
+		r = wk_capture_charge(g, g->count);
+	c->context = o->context; /* whose memory it uses: the call may be another's */
+	if (r == CUDA_SUCCESS)
+		r = wk_capture_check(c, g);
+	c->context = context;
+	return r;
+}
+
+/* Under the lock: no stream captures into the guest's graph any more, and no capture_finish has said so. */
+static CUresult keep_given(struct wk_call *c, struct wk_object *o)
+{
+	uint64_t handle = wk_handle_of(c->session, o);
+	CUresult r;
+
+	atomic_store(&o->graph->stream, 0);
+	if (!handle)
+		return CUDA_ERROR_INVALID_VALUE;
+	r = keep(c, o);
+	if (r != CUDA_SUCCESS)
+		wk_remove(c, WK_GRAPH, handle);
+	return r;
+}
+
+void wk_capture_none(struct wk_call *c)
+{
+	for (struct wk_numbering *n = c->session->numberings; n; n = n->next)
+		if (n->graph && n->graph->graph->given && atomic_load(&n->graph->graph->stream))
+			keep_given(c, n->graph);
+	wk_capture_forget(c->session);
+	wk_numbers_drop(c->session, 0);
+	if (c->context) /* a context may have ended by that, and was current then */
+		wk_set_current(c->context);
+}
+
 /* Under the lock: whether the capture goes on; a graph of the guest's own is a graph as any other when it does not. */
 static CUresult check(struct wk_call *c, struct wk_use *use)
 {
@@ -33,11 +82,11 @@ static CUresult check(struct wk_call *c, struct wk_use *use)
 	wk_release_held(&use->stream);
 	if (!g->given)
 		return CUDA_ERROR_INVALID_VALUE;
-	atomic_store(&g->stream, 0);
+	r = keep_given(c, use->graph);
 	wk_numbers_drop(c->session, g->capture);
 	pthread_mutex_unlock(&wk_numbers_lock);
 	use->locked = false;
-	return CUDA_SUCCESS;
+	return r;
 }
 
 CUresult wk_graph_use(struct wk_call *c, uint64_t handle, struct wk_use *use)
@@ -168,7 +217,7 @@ static CUresult begin(struct wk_call *c, const struct vg_capture_into_request *i
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (!atomic_load(&c->session->captures)) /* of captures whose stream was destroyed */
-		wk_numbers_drop(c->session, 0);
+		wk_capture_none(c);
 	atomic_fetch_add(&c->session->captures, 1);
 	wk_share_prepare_capture();
 	r = wk_driver.cuStreamBeginCaptureToGraph(wk_raw(stream), graph->driver, nodes, NULL, count,
@@ -203,24 +252,6 @@ CUresult wk_do_capture_into(struct wk_call *c, const struct vg_capture_into_requ
 
 /* ---- the end */
 
-/* All that was captured meanwhile is the graph's, too: nobody knows by which capture. */
-static CUresult keep(struct wk_call *c, struct wk_object *o, CUgraph driver)
-{
-	struct wk_session *s = c->session;
-	struct wk_graph *g = o->graph;
-	CUresult r = wk_nodes_charge(s->captured) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-
-	if (r == CUDA_SUCCESS)
-		g->weight += s->captured;
-	if (r == CUDA_SUCCESS)
-		r = wk_holds_add_all(&g->holds, &s->capture_holds);
-	if (r == CUDA_SUCCESS)
-		r = wk_numbers_rest(g, driver);
-	if (r == CUDA_SUCCESS)
-		r = wk_capture_charge(g, g->count);
-	return r == CUDA_SUCCESS ? wk_capture_check(c, g) : r;
-}
-
 /* Under the lock: the driver's answer. The graph is not kept where it may not be; where it was the capture's, it has gone. */
 static CUresult finish(struct wk_call *c, const struct vg_capture_finish_request *in, struct wk_object *o,
 		       struct wk_object *stream)
@@ -235,7 +266,7 @@ static CUresult finish(struct wk_call *c, const struct vg_capture_finish_request
 				  status != CU_STREAM_CAPTURE_STATUS_NONE))
 		return r; /* it goes on */
 	atomic_store(&g->stream, 0);
-	kept = r == CUDA_SUCCESS || g->given ? keep(c, o, o->driver) : r;
+	kept = r == CUDA_SUCCESS || g->given ? keep(c, o) : r;
 	if (r == CUDA_SUCCESS && kept == CUDA_SUCCESS)
 		o->lent = false;
 	if (kept != CUDA_SUCCESS) {
@@ -272,6 +303,6 @@ CUresult wk_do_capture_finish(struct wk_call *c, const struct vg_capture_finish_
 	if (r == CUDA_SUCCESS)
 		r = status == CU_STREAM_CAPTURE_STATUS_NONE ? CUDA_ERROR_ILLEGAL_STATE : finish(c, in, graph, stream);
 	pthread_mutex_unlock(&wk_numbers_lock);
-	wk_capture_over(c->session, stream);
+	wk_capture_over(c, stream);
 	return r;
 }

@@ -19,7 +19,7 @@ CUresult wk_do_capture_begin(struct wk_call *c, const struct vg_capture_begin_re
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	pthread_mutex_lock(&wk_numbers_lock);
 	if (!atomic_load(&c->session->captures)) /* of captures whose stream was destroyed */
-		wk_numbers_drop(c->session, 0);
+		wk_capture_none(c);
 	atomic_fetch_add(&c->session->captures, 1);
 	pthread_mutex_unlock(&wk_numbers_lock);
 	wk_share_prepare_capture();
@@ -60,6 +60,8 @@ CUresult wk_capture_check(struct wk_call *c, const struct wk_graph *graph)
 	CUgraphNodeType type;
 
 	for (uint32_t i = 0; r == CUDA_SUCCESS && i < graph->count; i++) {
+		if (!graph->nodes[i])
+			continue; /* destroyed: of a graph that the guest had before */
 		r = wk_driver.cuGraphNodeGetType(graph->nodes[i], &type);
 		if (r != CUDA_SUCCESS)
 			break;
@@ -107,16 +109,7 @@ static CUresult keep(struct wk_call *c, uint64_t handle, CUgraph driver, cuuint6
 	return r;
 }
 
-/* Nothing captures any more. */
-static void forget(struct wk_session *s)
-{
-	wk_capture_forget(s);
-	pthread_mutex_lock(&wk_numbers_lock);
-	wk_numbers_drop(s, 0);
-	pthread_mutex_unlock(&wk_numbers_lock);
-}
-
-void wk_capture_over(struct wk_session *s, struct wk_object *stream)
+void wk_capture_over(struct wk_call *c, struct wk_object *stream)
 {
 	CUstreamCaptureStatus status;
 	cuuint64_t number = 0;
@@ -125,8 +118,11 @@ void wk_capture_over(struct wk_session *s, struct wk_object *stream)
 	    status != CU_STREAM_CAPTURE_STATUS_NONE)
 		return;
 	stream->capturing = NULL;
-	if (atomic_fetch_sub(&s->captures, 1) == 1)
-		forget(s);
+	if (atomic_fetch_sub(&c->session->captures, 1) != 1)
+		return;
+	pthread_mutex_lock(&wk_numbers_lock);
+	wk_capture_none(c);
+	pthread_mutex_unlock(&wk_numbers_lock);
 }
 
 CUresult wk_do_capture_end(struct wk_call *c, const struct vg_capture_end_request *in)
@@ -154,7 +150,7 @@ CUresult wk_do_capture_end(struct wk_call *c, const struct vg_capture_end_reques
 	if (capture)
 		wk_numbers_drop(s, capture);
 	pthread_mutex_unlock(&wk_numbers_lock);
-	wk_capture_over(s, stream);
+	wk_capture_over(c, stream);
 	return r;
 }
 

@@ -366,7 +366,7 @@ void wk_capture_forget(struct wk_session *session);
 /* ops_capture.c: what a captured graph may hold; a node for each, at least; and whether the stream captures no more. */
 CUresult wk_capture_check(struct wk_call *c, const struct wk_graph *graph);
 CUresult wk_capture_charge(struct wk_graph *graph, uint32_t count);
-void wk_capture_over(struct wk_session *session, struct wk_object *stream);
+void wk_capture_over(struct wk_call *c, struct wk_object *stream);
 /* A stream that captures, and what its next node depends on: the driver's own list, until the next call on the stream. */
 struct wk_tip {
 	cuuint64_t capture;
@@ -401,6 +401,11 @@ struct wk_use {
 };
 CUresult wk_graph_use(struct wk_call *c, uint64_t handle, struct wk_use *use);
 void wk_graph_unuse(struct wk_use *use);
+/*
+ * Under the lock: nothing captures any more, so what captures used is let go. Before that, the guest's graphs that were
+ * captured into and whose stream has gone keep what they got, as at any other end.
+ */
+void wk_capture_none(struct wk_call *c);
 #define WK_USED __attribute__((cleanup(wk_graph_unuse)))
 /* As wk_hold(), for what needs all of a graph: none that is captured into. */
 CUresult wk_graph_hold(struct wk_call *c, uint64_t handle, struct wk_object **graph);
