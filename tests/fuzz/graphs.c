@@ -5,6 +5,7 @@
  *   edges     the same edges are added again and again
  *   elsewhere a graph is launched into a context that has not its events, and destroyed while the guest's function is awaited
  *   given     a stream that captured into a graph of the guest's goes, and what it captured is used
+ *   invalid   such a capture is of no use any more, and is ended as if its graph were its own
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -282,6 +283,28 @@ static void try_given(struct wk_call *c)
 								     .created = exec, .graph = graph }) == CUDA_SUCCESS);
 }
 
+/* The driver's own stream. */
+static CUstream raw_of(struct wk_call *c, uint64_t at)
+{
+	struct wk_object *held WK_HELD = NULL;
+
+	must("the stream", wk_hold(c, WK_STREAM, at, &held) == CUDA_SUCCESS);
+	return held->driver;
+}
+
+static void try_invalid(struct wk_call *c)
+{
+	uint64_t graph = make_graph(c), at = capture_into(c, graph, 1), own = vg_handle_make(VG_TAG_GRAPH, 1, graphs + 1);
+	struct vg_capture_end_request in = { .stream = at, .created = own };
+
+	must("a capture is of no use", wk_driver.cuStreamQuery(raw_of(c, at)) != CUDA_SUCCESS &&
+					       !wk_reserve(c, WK_GRAPH, own));
+	must("its graph is in a table", wk_do_capture_end(c, &in) == CUDA_ERROR_INVALID_VALUE);
+	wk_do_capture_finish(c, &(struct vg_capture_finish_request){ .stream = at, .graph = graph });
+	must("what it got stays", count_hosts(c, graph) == 1);
+	must("it has ended", wk_do_capture_end(c, &in) == CUDA_ERROR_ILLEGAL_STATE && !c->session->captures);
+}
+
 int main(int argc, char **argv)
 {
 	struct wk_session *s = wk_session_create(&lane);
@@ -301,6 +324,8 @@ int main(int argc, char **argv)
 		try_edges(&c);
 	else if (!strcmp(argv[1], "given"))
 		try_given(&c);
+	else if (!strcmp(argv[1], "invalid"))
+		try_invalid(&c);
 	else
 		try_elsewhere(&c);
 	wk_release(context);

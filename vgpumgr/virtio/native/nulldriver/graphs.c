@@ -449,7 +449,8 @@ NULL_API CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsi
 /*
  * Capture: what is put into such a stream is done as ever, and one node stands for it. Every other time that is a copy
  * from and to memory of the host, as if it had slipped in: the worker must not keep such a graph. Who asks what the stream
- * depends on finds the graph, which is the capture's from then on, with a node more than before.
+ * depends on finds the graph, which is the capture's from then on, with a node more than before. A stream's mark is the
+ * capture's number, or negative once the capture is invalid.
  */
 static _Atomic unsigned int captured;
 static _Atomic int begun;
@@ -490,13 +491,29 @@ static size_t graph_of(CUstream stream, CUgraph *graph)
 	return *graph ? 1 : null_list(stream, (void **)graph, 1);
 }
 
+/* The program's graph stays, the capture's goes. */
+static CUresult end_invalid(CUstream stream, CUgraph *graph)
+{
+	if (!null_kept(stream)[1] && graph_of(stream, graph)) {
+		null_disown(*graph);
+		null_end(NULL_GRAPH, *graph);
+	}
+	null_kept(stream)[1] = NULL;
+	*graph = NULL;
+	return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+}
+
 NULL_API CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
 	CUgraphNode node;
+	int capture;
 
 	ENTER;
-	if (!stream || !null_mark(stream, 0))
+	capture = stream ? null_mark(stream, 0) : 0;
+	if (!capture)
 		return CUDA_ERROR_ILLEGAL_STATE;
+	if (capture < 0)
+		return end_invalid(stream, graph);
 	if (null_kept(stream)[1])
 		graph_of(stream, graph);
 	else if (graph_of(stream, graph))
@@ -518,10 +535,12 @@ NULL_API CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStat
 
 	null_check_stream(stream);
 	capture = stream ? null_is_marked(stream) : 0;
-	*status = capture ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
-	if (number)
+	*status = capture > 0 ? CU_STREAM_CAPTURE_STATUS_ACTIVE :
+		  capture     ? CU_STREAM_CAPTURE_STATUS_INVALIDATED :
+				CU_STREAM_CAPTURE_STATUS_NONE;
+	if (number && capture > 0)
 		*number = (cuuint64_t)capture;
-	if (!graph || !capture)
+	if (!graph || capture <= 0)
 		return CUDA_SUCCESS;
 	if (!graph_of(stream, graph))
 		*graph = null_owned(NULL_GRAPH, stream);

@@ -411,7 +411,10 @@ NULL_API CUresult cuStreamQuery(CUstream stream)
 {
 	ENTER;
 	null_check_stream(stream);
-	return CUDA_SUCCESS;
+	if (!stream || !null_is_marked(stream))
+		return CUDA_SUCCESS;
+	null_mark(stream, -1); /* its capture is of no use any more: see graphs.c */
+	return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
 static CUcontext context_of(CUstream stream)

@@ -125,21 +125,29 @@ void wk_capture_over(struct wk_call *c, struct wk_object *stream)
 	pthread_mutex_unlock(&wk_numbers_lock);
 }
 
+/* By its stream: the driver does not number one that is of no use any more. */
+static bool is_in_table(const struct wk_session *s, uint64_t stream, cuuint64_t capture)
+{
+	const struct wk_numbering *n = s->numberings;
+
+	while (n && !(n->graph && atomic_load(&n->graph->graph->stream) == stream && (!capture || n->capture == capture)))
+		n = n->next;
+	return n;
+}
+
 CUresult wk_do_capture_end(struct wk_call *c, const struct vg_capture_end_request *in)
 {
 	struct wk_object *stream WK_HELD = NULL;
 	struct wk_session *s = c->session;
-	CUstreamCaptureStatus status;
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	cuuint64_t capture = 0;
-	const struct wk_numbering *n;
 	CUgraph driver = NULL;
 	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
 
 	pthread_mutex_lock(&wk_numbers_lock);
 	if (r == CUDA_SUCCESS && s->numberings)
 		wk_capture_ask(stream, &status, &capture);
-	n = capture ? wk_numbers_of(s, capture, false) : NULL;
-	if (n && n->graph) { /* that graph is in a table */
+	if (status != CU_STREAM_CAPTURE_STATUS_NONE && is_in_table(s, in->stream, capture)) { /* ends by capture_finish */
 		pthread_mutex_unlock(&wk_numbers_lock);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
