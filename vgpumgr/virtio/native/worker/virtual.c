@@ -282,7 +282,7 @@ bool wk_mapping_pin(struct wk_call *c, uint64_t address, uint64_t bytes)
 void wk_unpin(struct wk_call *c)
 {
 	for (int i = 0; i < 2; i++)
-		wk_release_held(&c->pinned[i]), c->pinned[i] = NULL;
+		wk_release_held(&c->pinned[i]);
 	for (size_t i = 0; i < c->spans_count; i++)
 		wk_release(c->spans[i]);
 	free(c->spans);

@@ -150,6 +150,7 @@ static inline void wk_release_held(struct wk_object **object)
 {
 	if (*object)
 		wk_release(*object);
+	*object = NULL; /* by hand, and again where its scope ends */
 }
 #define WK_HELD __attribute__((cleanup(wk_release_held)))
 static inline void *wk_raw(const struct wk_object *object)
