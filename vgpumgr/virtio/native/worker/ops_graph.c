@@ -229,10 +229,10 @@ CUresult wk_do_graph_child(struct wk_call *c, const struct vg_graph_child_reques
 	struct wk_object *child WK_HELD = NULL;
 	PLACE p = { .graph = NULL };
 	uint64_t weight = 1;
-	CUresult r = find(c, in->graph, 0, ADD, 0, &in->dependencies, &p);
+	CUresult r = in->child ? wk_graph_hold(c, in->child, &child) : CUDA_SUCCESS; /* first: each may take the lock */
 
-	if (r == CUDA_SUCCESS && in->child)
-		r = wk_graph_hold(c, in->child, &child);
+	if (r == CUDA_SUCCESS)
+		r = find(c, in->graph, 0, ADD, 0, &in->dependencies, &p);
 	if (r == CUDA_SUCCESS && child == p.graph)
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS && child)
@@ -256,10 +256,10 @@ CUresult wk_do_graph_exec_child(struct wk_call *c, const struct vg_graph_exec_ch
 	struct wk_object *child WK_HELD = NULL;
 	PLACE p = { .graph = NULL };
 	CUgraphNodeType type;
-	CUresult r = find(c, in->graph, in->exec, SET_EXEC, in->node, NULL, &p);
+	CUresult r = wk_graph_hold(c, in->child, &child);
 
 	if (r == CUDA_SUCCESS)
-		r = wk_graph_hold(c, in->child, &child);
+		r = find(c, in->graph, in->exec, SET_EXEC, in->node, NULL, &p);
 	if (r == CUDA_SUCCESS)
 		r = wk_driver.cuGraphNodeGetType(p.node, &type);
 	if (r == CUDA_SUCCESS && (type != CU_GRAPH_NODE_TYPE_GRAPH || wk_host_of(p.node, type)))
