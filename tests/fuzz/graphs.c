@@ -6,6 +6,9 @@
  *   elsewhere a graph is launched into a context that has not its events, and destroyed while the guest's function is awaited
  *   given     a stream that captured into a graph of the guest's goes, and what it captured is used
  *   invalid   such a capture is of no use any more, and is ended as if its graph were its own
+ *   over      such a capture has ended, and its stream is still there
+ *   child     a graph that is captured into is to be its own child
+ *   later     a graph ends on the thread for ends that may wait
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -305,6 +308,48 @@ static void try_invalid(struct wk_call *c)
 	must("it has ended", wk_do_capture_end(c, &in) == CUDA_ERROR_ILLEGAL_STATE && !c->session->captures);
 }
 
+static void try_over(struct wk_call *c)
+{
+	uint64_t graph = make_graph(c), at = capture_into(c, graph, 1);
+	struct wk_object *held WK_HELD = NULL;
+	CUgraph same;
+
+	must("the capture ends", wk_driver.cuStreamEndCapture(raw_of(c, at), &same) == CUDA_SUCCESS);
+	list_nodes(c, graph);
+	must("the stream is its table's", wk_hold(c, WK_STREAM, at, &held) == CUDA_SUCCESS && atomic_load(&held->references) == 2);
+}
+
+static void try_child(struct wk_call *c)
+{
+	struct vg_graph_child_request in = { .graph = make_graph(c) };
+	struct vg_graph_child_reply out;
+
+	capture_into(c, in.graph, 1);
+	in.child = in.graph;
+	must("no graph is its own child", wk_do_graph_child(c, &in, &out) == CUDA_ERROR_INVALID_VALUE);
+}
+
+static pthread_t ender;
+static CUresult (*end_graph)(CUgraph);
+
+static CUresult note_end(CUgraph graph)
+{
+	ender = pthread_self();
+	return end_graph(graph);
+}
+
+static void try_later(struct wk_call *c)
+{
+	uint64_t graph = make_graph(c);
+
+	ender = pthread_self();
+	end_graph = wk_driver.cuGraphDestroy;
+	wk_driver.cuGraphDestroy = note_end;
+	must("it goes", wk_do_graph_destroy(c, &(struct vg_graph_destroy_request){ .graph = graph }) == CUDA_SUCCESS);
+	wk_frees_wait();
+	must("on another thread", !pthread_equal(ender, pthread_self()));
+}
+
 int main(int argc, char **argv)
 {
 	struct wk_session *s = wk_session_create(&lane);
@@ -326,6 +371,12 @@ int main(int argc, char **argv)
 		try_given(&c);
 	else if (!strcmp(argv[1], "invalid"))
 		try_invalid(&c);
+	else if (!strcmp(argv[1], "over"))
+		try_over(&c);
+	else if (!strcmp(argv[1], "child"))
+		try_child(&c);
+	else if (!strcmp(argv[1], "later"))
+		try_later(&c);
 	else
 		try_elsewhere(&c);
 	wk_release(context);

@@ -370,7 +370,9 @@ CUresult wk_do_graph_destroy(struct wk_call *c, const struct vg_graph_destroy_re
 		return CUDA_ERROR_INVALID_VALUE; /* another graph's, or a capture's */
 	if (use.locked)
 		wk_numbers_drop(c->session, use.graph->graph->capture);
-	return wk_remove_later(c, WK_GRAPH, in->graph);
+	wk_graph_unuse(&use); /* who holds it ends it */
+	wk_remove_later(c, WK_GRAPH, in->graph); /* one that could not be kept when its capture ended has gone already */
+	return CUDA_SUCCESS;
 }
 
 /* Nodes keep their numbers. */
@@ -456,14 +458,12 @@ CUresult wk_do_graph_node_type(struct wk_call *c, const struct vg_graph_node_typ
 			       struct vg_graph_node_type_reply *out)
 {
 	struct wk_use use WK_USED = { NULL, NULL, false };
-	struct wk_object *graph;
 	CUgraphNodeType type = 0;
 	CUgraphNode node;
 	CUresult r = wk_graph_use(c, in->graph, &use);
 
-	graph = use.graph;
 	if (r == CUDA_SUCCESS)
-		r = wk_node_of(graph, in->node, &node);
+		r = wk_node_of(use.graph, in->node, &node);
 	if (r == CUDA_SUCCESS)
 		r = wk_driver.cuGraphNodeGetType(node, &type);
 	if (r == CUDA_SUCCESS && is_pair(node))
