@@ -8,6 +8,8 @@
  *   invalid   such a capture is of no use any more, and is ended as if its graph were its own
  *   over      such a capture has ended, and its stream is still there
  *   child     a graph that is captured into is to be its own child
+ *   many      nodes are numbered in no time, as many as there may be
+ *   context   a context goes while one of its streams captures into a graph that has a handle
  *   later     a graph ends on the thread for ends that may wait
  */
 #include <stdio.h>
@@ -329,6 +331,55 @@ static void try_child(struct wk_call *c)
 	must("no graph is its own child", wk_do_graph_child(c, &in, &out) == CUDA_ERROR_INVALID_VALUE);
 }
 
+/* A list that the driver takes no time for. */
+static CUresult list_many(CUgraph graph, CUgraphNode *nodes, size_t *count)
+{
+	(void)graph;
+	*count = WK_NODES;
+	for (size_t i = 0; nodes && i < *count; i++)
+		nodes[i] = (CUgraphNode)(16 * (i + 1));
+	return CUDA_SUCCESS;
+}
+
+static void try_many(void)
+{
+	struct wk_graph graph = { .count = 0 };
+
+	wk_driver.cuGraphGetNodes = list_many;
+	alarm(20);
+	must("all have numbers", wk_numbers_rest(&graph, NULL) == CUDA_SUCCESS && graph.count == WK_NODES);
+	free(graph.nodes);
+}
+
+static int ended;
+static CUresult (*end_driver_context)(CUcontext);
+
+static CUresult note_context(CUcontext context)
+{
+	ended++;
+	return end_driver_context(context);
+}
+
+static void try_context(struct wk_call *c)
+{
+	struct wk_object *other = open_context(c->session, contexts + 1);
+	struct wk_call in_other = begin(c->session, other);
+	uint64_t at = open_stream(&in_other, 1), graph = vg_handle_make(VG_TAG_GRAPH, 1, graphs);
+
+	must("a capture with a graph", wk_do_capture_begin(&in_other, &(struct vg_capture_begin_request){ .stream = at }) ==
+						CUDA_SUCCESS && !wk_reserve(&in_other, WK_GRAPH, graph) &&
+					       wk_do_capture_graph(&in_other, &(struct vg_capture_graph_request){
+										      .stream = at, .created = graph }) == CUDA_SUCCESS);
+	wk_release(other);
+	end_driver_context = wk_driver.cuCtxDestroy_v2;
+	wk_driver.cuCtxDestroy_v2 = note_context;
+	must("the context goes", wk_do_context_destroy(c, &(struct vg_context_destroy_request){
+							     .target = vg_handle_make(VG_TAG_CONTEXT, 1, contexts + 1) }) ==
+					 CUDA_SUCCESS);
+	must("nothing keeps it", ended == 1);
+	capture_other(c, 2);
+}
+
 static pthread_t ender;
 static CUresult (*end_graph)(CUgraph);
 
@@ -375,6 +426,10 @@ int main(int argc, char **argv)
 		try_over(&c);
 	else if (!strcmp(argv[1], "child"))
 		try_child(&c);
+	else if (!strcmp(argv[1], "many"))
+		try_many();
+	else if (!strcmp(argv[1], "context"))
+		try_context(&c);
 	else if (!strcmp(argv[1], "later"))
 		try_later(&c);
 	else

@@ -47,35 +47,46 @@ struct wk_numbering *wk_numbers_of(struct wk_session *s, cuuint64_t capture, boo
 	return n;
 }
 
+static void drop(struct wk_numbering **at)
+{
+	struct wk_numbering *n = *at;
+
+	*at = n->next;
+	free(n->own.nodes);
+	if (n->graph)
+		wk_release(n->graph);
+	free(n);
+}
+
 void wk_numbers_drop(struct wk_session *s, cuuint64_t capture)
 {
-	struct wk_numbering **at = &s->numberings, *n;
+	struct wk_numbering **at = &s->numberings;
 
-	while ((n = *at)) {
-		if (capture && n->capture != capture) {
-			at = &n->next;
-			continue;
-		}
-		*at = n->next;
-		free(n->own.nodes);
-		if (n->graph)
-			wk_release(n->graph);
-		free(n);
+	while (*at) {
+		if (!capture || (*at)->capture == capture)
+			drop(at);
+		else
+			at = &(*at)->next;
 	}
 }
 
-/* The latest are asked for most often. */
-static CUresult number_of(struct wk_graph *n, CUgraphNode node, uint32_t *number)
+void wk_numbers_drop_gone(struct wk_session *s)
+{
+	struct wk_numbering **at = &s->numberings;
+
+	while (*at) {
+		if ((*at)->graph && !wk_handle_of(s, (*at)->graph))
+			drop(at);
+		else
+			at = &(*at)->next;
+	}
+}
+
+static CUresult append(struct wk_graph *n, CUgraphNode node)
 {
 	CUgraphNode *more;
 	uint32_t room;
 
-	for (uint32_t i = n->count; i > 0; i--) {
-		if (n->nodes[i - 1] == node) {
-			*number = i - 1;
-			return CUDA_SUCCESS;
-		}
-	}
 	if (n->count == n->room) {
 		room = n->room ? 2 * n->room : 64;
 		more = room <= WK_NODES ? reallocarray(n->nodes, room, sizeof(*more)) : NULL;
@@ -84,9 +95,21 @@ static CUresult number_of(struct wk_graph *n, CUgraphNode node, uint32_t *number
 		n->nodes = more;
 		n->room = room;
 	}
-	*number = n->count;
 	n->nodes[n->count++] = node;
 	return CUDA_SUCCESS;
+}
+
+/* The latest are asked for most often. */
+static CUresult number_of(struct wk_graph *n, CUgraphNode node, uint32_t *number)
+{
+	for (uint32_t i = n->count; i > 0; i--) {
+		if (n->nodes[i - 1] == node) {
+			*number = i - 1;
+			return CUDA_SUCCESS;
+		}
+	}
+	*number = n->count;
+	return append(n, node);
 }
 
 static CUresult list(struct wk_graph *n, const CUgraphNode *nodes, size_t count, uint32_t first,
@@ -225,15 +248,15 @@ CUresult wk_numbers_rest(struct wk_graph *graph, CUgraph driver)
 {
 	struct wk_graph all = { .nodes = NULL };
 	CUgraphNode *told;
-	uint32_t number, count = graph->count;
-	CUresult r = wk_graph_number(&all, driver);
+	uint32_t count = graph->count;
+	CUresult r = wk_graph_number(&all, driver); /* each once */
 
 	told = copy_sorted(graph->nodes, count);
 	if (r == CUDA_SUCCESS && !told)
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	for (uint32_t i = 0; r == CUDA_SUCCESS && i < all.count; i++)
 		if (!is_among(told, count, all.nodes[i]))
-			r = number_of(graph, all.nodes[i], &number);
+			r = append(graph, all.nodes[i]);
 	free(told);
 	free(all.nodes);
 	return r;

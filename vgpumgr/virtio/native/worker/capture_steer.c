@@ -70,6 +70,15 @@ void wk_capture_none(struct wk_call *c)
 		wk_set_current(c->context);
 }
 
+void wk_capture_gone(struct wk_call *c)
+{
+	pthread_mutex_lock(&wk_numbers_lock);
+	wk_numbers_drop_gone(c->session);
+	if (!atomic_load(&c->session->captures))
+		wk_capture_none(c);
+	pthread_mutex_unlock(&wk_numbers_lock);
+}
+
 /* Under the lock: whether the capture goes on; a graph of the guest's own is a graph as any other when it does not. */
 static CUresult check(struct wk_call *c, struct wk_use *use)
 {

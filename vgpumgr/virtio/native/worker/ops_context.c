@@ -112,6 +112,7 @@ CUresult wk_do_context_destroy(struct wk_call *c, const struct vg_context_destro
 		wk_share_forget(c, context);
 		wk_release(context);
 		r = wk_remove(c, WK_CONTEXT, in->target);
+		wk_capture_gone(c);
 		wk_share_end(c);
 	}
 	return r == CUDA_SUCCESS ? r : CUDA_ERROR_CONTEXT_IS_DESTROYED;

@@ -389,6 +389,8 @@ struct wk_numbering *wk_numbers_of(struct wk_session *session, cuuint64_t captur
 CUresult wk_numbers_rest(struct wk_graph *graph, CUgraph driver);
 /* One capture's, or all that the session has (0). */
 void wk_numbers_drop(struct wk_session *session, cuuint64_t capture);
+/* Those whose graph has been taken out with its context, which they would keep. */
+void wk_numbers_drop_gone(struct wk_session *session);
 /* Gives the nodes of a graph that was captured the numbers that they were told by. */
 CUresult wk_numbers_apply(struct wk_session *session, cuuint64_t capture, struct wk_graph *graph);
 /* Held while nodes of a capture are listed, and while one ends. */
@@ -407,6 +409,8 @@ void wk_graph_unuse(struct wk_use *use);
  * captured into and whose stream has gone keep what they got, as at any other end.
  */
 void wk_capture_none(struct wk_call *c);
+/* A context has been taken out, and its streams: nothing of captures keeps it. */
+void wk_capture_gone(struct wk_call *c);
 #define WK_USED __attribute__((cleanup(wk_graph_unuse)))
 /* As wk_hold(), for what needs all of a graph: none that is captured into. */
 CUresult wk_graph_hold(struct wk_call *c, uint64_t handle, struct wk_object **graph);
