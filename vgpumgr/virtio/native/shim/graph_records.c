@@ -12,6 +12,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 struct shim_kept {
 	struct shim_kept *next;
 	uint32_t node;
+	uint64_t function; /* whose they are: the node may get another one meanwhile, with other parameters */
 	size_t bytes;
 	void *values[]; /* pointers into the bytes behind them */
 };
@@ -25,7 +26,7 @@ static struct shim_kept *find(struct shim_object *graph, uint32_t node, const st
 	while (*at && (*at)->node != node)
 		at = &(*at)->next;
 	k = *at;
-	if (!k || (k->bytes == f->function.parameters_bytes && !memcmp(&k->values[count], bytes, k->bytes)))
+	if (!k || (k->function == f->id && !memcmp(&k->values[count], bytes, k->bytes)))
 		return k;
 	*at = k->next;
 	free(k);
@@ -40,6 +41,7 @@ static struct shim_kept *make(uint32_t node, const struct shim_object *f, const 
 	if (!k)
 		return NULL;
 	k->node = node;
+	k->function = f->id;
 	k->bytes = f->function.parameters_bytes;
 	memcpy(&k->values[count], bytes, k->bytes);
 	for (uint32_t i = 0; i < count; i++)
