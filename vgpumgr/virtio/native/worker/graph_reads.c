@@ -7,6 +7,7 @@
 
 #include <cuda_rules.h>
 
+#include "mathematics.h"
 #include "session.h"
 #include "vg_worker.h"
 
@@ -60,13 +61,36 @@ static uint64_t begin_of(uint64_t base, size_t x, size_t y, size_t z, size_t pit
 	return base + x + (y + z * height) * pitch;
 }
 
-static CUresult read_copy(CUgraphNode node, struct vg_graph_node_read_reply *out)
+/*
+ * What a library has put into a graph may use memory of its own. Without one all of a graph is the guest's, and is named as it
+ * was given, also where that memory has been freed meanwhile.
+ */
+static CUresult check_address(struct wk_call *c, const struct wk_object *graph, uint64_t address)
+{
+	struct wk_object *context = c->context;
+	CUresult r;
+
+	if (!wk_math_loaded())
+		return CUDA_SUCCESS;
+	c->context = graph->context;
+	r = wk_check_range(c, address, 1, 1, 1, 0);
+	c->context = context;
+	wk_unpin(c);
+	return r == CUDA_SUCCESS ? r : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult read_copy(struct wk_call *c, const struct wk_object *graph, CUgraphNode node,
+			  struct vg_graph_node_read_reply *out)
 {
 	CUDA_MEMCPY3D m = { .WidthInBytes = 0 };
 	CUresult r = wk_driver.cuGraphMemcpyNodeGetParams(node, &m);
 
 	if (r == CUDA_SUCCESS && !(is_device(m.srcMemoryType) && is_device(m.dstMemoryType)))
 		r = CUDA_ERROR_NOT_SUPPORTED; /* memory of this process */
+	if (r == CUDA_SUCCESS)
+		r = check_address(c, graph, m.dstDevice);
+	if (r == CUDA_SUCCESS)
+		r = check_address(c, graph, m.srcDevice);
 	if (r != CUDA_SUCCESS)
 		return r;
 	out->destination = begin_of(m.dstDevice, m.dstXInBytes, m.dstY, m.dstZ, m.dstPitch, m.dstHeight);
@@ -77,11 +101,16 @@ static CUresult read_copy(CUgraphNode node, struct vg_graph_node_read_reply *out
 	return CUDA_SUCCESS;
 }
 
-static CUresult read_fill(CUgraphNode node, struct vg_graph_node_read_reply *out)
+static CUresult read_fill(struct wk_call *c, const struct wk_object *graph, CUgraphNode node,
+			  struct vg_graph_node_read_reply *out)
 {
 	CUDA_MEMSET_NODE_PARAMS m = { .dst = 0 };
 	CUresult r = wk_driver.cuGraphMemsetNodeGetParams(node, &m);
 
+	if (r == CUDA_SUCCESS)
+		r = check_address(c, graph, m.dst);
+	if (r != CUDA_SUCCESS)
+		return r;
 	out->destination = m.dst, out->destination_pitch = m.pitch;
 	out->value = m.value, out->element = m.elementSize;
 	out->width = m.width, out->rows = m.height;
@@ -116,9 +145,9 @@ static CUresult read_node(struct wk_call *c, const struct wk_object *graph, CUgr
 	case CU_GRAPH_NODE_TYPE_KERNEL:
 		return read_kernel(c, graph, node, out);
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
-		return read_copy(node, out);
+		return read_copy(c, graph, node, out);
 	case CU_GRAPH_NODE_TYPE_MEMSET:
-		return read_fill(node, out);
+		return read_fill(c, graph, node, out);
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
 		return read_event(c, graph, node, type == CU_GRAPH_NODE_TYPE_WAIT_EVENT, out);
