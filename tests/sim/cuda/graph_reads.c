@@ -417,6 +417,27 @@ static void picture(void)
 	unlink(path);
 }
 
+/* What an event was is not known any more; the node is in the picture all the same, and what comes after it. */
+static void picture_without(void)
+{
+	char path[] = "/tmp/graph-XXXXXX";
+	CUgraphNode node;
+	CUevent e;
+	CUgraph g;
+
+	begin();
+	close(mkstemp(path));
+	e = event();
+	OK(cuGraphCreate(&g, 0));
+	OK(cuGraphAddEventRecordNode(&node, g, NULL, 0, e));
+	fill_node(g, &node, 1, 0, 1);
+	OK(cuEventDestroy(e));
+	OK(cuGraphDebugDotPrint(g, path, CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE));
+	expect_text(path, "EVENT_RECORD", true);
+	expect_text(path, "MEMSET", true);
+	unlink(path);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
@@ -429,6 +450,7 @@ int main(int argc, char **argv)
 		{ "kernel_attributes", attributes },
 		{ "numbers", numbers },
 		{ "picture", picture },
+		{ "picture_without", picture_without },
 		{ NULL, NULL },
 	};
 

@@ -47,8 +47,6 @@ static inline CUresult dot_kernel(const struct dot *d, CUgraphNode node)
 	const char *name = "";
 	CUresult r = cuGraphKernelNodeGetParams_v2(node, &k);
 
-	if (r == CUDA_ERROR_NOT_SUPPORTED) /* a kernel that is not the program's */
-		return CUDA_SUCCESS;
 	if (r == CUDA_SUCCESS)
 		r = cuFuncGetName(&name, k.func ? k.func : (CUfunction)k.kern);
 	if (r != CUDA_SUCCESS)
@@ -114,7 +112,7 @@ static inline CUresult dot_event(const struct dot *d, CUgraphNode node, CUgraphN
 }
 
 /* Beside its type. */
-static inline CUresult dot_contents(const struct dot *d, CUgraphNode node, CUgraphNodeType type)
+static inline CUresult dot_known(const struct dot *d, CUgraphNode node, CUgraphNodeType type)
 {
 	switch (type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
@@ -131,6 +129,20 @@ static inline CUresult dot_contents(const struct dot *d, CUgraphNode node, CUgra
 	default:
 		return CUDA_SUCCESS;
 	}
+}
+
+/*
+ * A node is in the picture without what cannot be read of it: a library's, one whose event or function has been destroyed, a
+ * copy of a form that has no name here. Only what ends the picture as a whole is an error.
+ */
+static inline CUresult dot_allow(CUresult r)
+{
+	return r == CUDA_ERROR_NOT_SUPPORTED || r == CUDA_ERROR_INVALID_VALUE || r == CUDA_ERROR_INVALID_HANDLE ? CUDA_SUCCESS : r;
+}
+
+static inline CUresult dot_contents(const struct dot *d, CUgraphNode node, CUgraphNodeType type)
+{
+	return dot_allow(dot_known(d, node, type));
 }
 
 static inline CUresult dot_graph(const struct dot *d, CUgraph graph);
@@ -154,7 +166,7 @@ static inline CUresult dot_node(const struct dot *d, unsigned int graph, CUgraph
 	if (r != CUDA_SUCCESS || type != CU_GRAPH_NODE_TYPE_GRAPH)
 		return r;
 	r = cuGraphChildGraphNodeGetGraph(node, &child);
-	return r == CUDA_SUCCESS ? dot_graph(d, child) : r;
+	return r == CUDA_SUCCESS ? dot_graph(d, child) : dot_allow(r);
 }
 
 static inline CUresult dot_edge(const struct dot *d, unsigned int graph, CUgraphNode from, CUgraphNode to)
