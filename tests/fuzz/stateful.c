@@ -315,7 +315,8 @@ static int steer(struct guest *g)
 	static const uint32_t ids[] = {
 		VG_OP_graph_kernel, VG_OP_graph_memset,	  VG_OP_graph_node_read, VG_OP_graph_list,  VG_OP_capture_depend,
 		VG_OP_capture_depend, VG_OP_capture_list, VG_OP_cuMemsetD8Async, VG_OP_graph_edges, VG_OP_graph_kernel_attribute,
-		VG_OP_capture_host, VG_OP_graph_clone,	  VG_OP_capture_depend,	 VG_OP_cuStreamQuery, VG_OP_graph_destroy,
+		VG_OP_capture_host, VG_OP_capture_copy,	  VG_OP_graph_child,	 VG_OP_graph_clone, VG_OP_graph_instantiate,
+		VG_OP_graph_exec_child, VG_OP_graph_launch, VG_OP_capture_depend, VG_OP_cuStreamQuery, VG_OP_graph_destroy,
 		VG_OP_cuStreamDestroy_v2,
 	};
 	bool into = guest_once_in(g, 2);

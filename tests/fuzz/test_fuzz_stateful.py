@@ -220,6 +220,17 @@ def test_a_module_stays_while_its_function_is_launched(
 @each_sanitizer
 def test_graphs_take_no_more_than_they_are_charged_for(sanitizer: str, tmp_path: Path) -> None:
     program = build(tmp_path, ("graphs.c", "lane.c"), sanitizer)
-    cases = "hosts edges elsewhere given invalid over child many context later"
-    for case in cases.split():
+    cases = (
+        "hosts",
+        "edges",
+        "elsewhere",
+        "given",
+        "invalid",
+        "over",
+        "child",
+        "many",
+        "context",
+        "later",
+    )
+    for case in cases:
         run(program, case)

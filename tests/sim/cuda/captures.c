@@ -163,11 +163,15 @@ static void into_refused(void)
 	OK(cuGraphGetNodes(g, NULL, &n));
 	EXPECT(n == 2);
 	OK(cuStreamBeginCaptureToGraph(t, g, &a, NULL, 1, CU_STREAM_CAPTURE_MODE_RELAXED));
+	add(2, 2, t);
 	OK(cuStreamDestroy(t));
+	n = 0;
+	OK(cuGraphGetNodes(g, NULL, &n));
+	EXPECT(n == 3);
 	fill_node(g, &a, 1, 1, 5);
 	OK(cuGraphLaunch(instantiate(g), s));
 	OK(cuStreamSynchronize(s));
-	EXPECT(value(0) == 7 && value(1) == 5);
+	EXPECT(value(0) == 7 && value(1) == 5 && value(2) == 2);
 	/* a stream that goes with a graph that is known */
 	t = stream(CU_STREAM_NON_BLOCKING);
 	OK(cuStreamBeginCapture(t, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -180,6 +184,27 @@ static void into_refused(void)
 	OK(cuCtxSynchronize());
 }
 
+/* One with memory that is freed meanwhile may be refused; then it has gone, and no later call has an error for it. */
+static void into_freed(void)
+{
+	CUdeviceptr other;
+	CUgraph g, same;
+	CUresult r;
+	CUstream s;
+
+	begin();
+	s = stream(CU_STREAM_NON_BLOCKING);
+	OK(cuMemAlloc(&other, 64));
+	OK(cuGraphCreate(&g, 0));
+	OK(cuStreamBeginCaptureToGraph(s, g, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuMemcpyDtoDAsync(word, other, 4, s));
+	OK(cuThreadExchangeStreamCaptureMode(&(CUstreamCaptureMode){ CU_STREAM_CAPTURE_MODE_RELAXED }));
+	OK(cuMemFree(other));
+	r = cuStreamEndCapture(s, &same);
+	EXPECT(cuGraphDestroy(g) == (r == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE));
+	OK(cuCtxSynchronize());
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
@@ -187,6 +212,7 @@ int main(int argc, char **argv)
 		{ "steered", steered },
 		{ "into_a_graph", into_a_graph },
 		{ "into_refused", into_refused },
+		{ "into_freed", into_freed },
 		{ NULL, NULL },
 	};
 

@@ -2,6 +2,8 @@
 /* The calls that begin, end and ask about captures. */
 #include "captures.h"
 #include "graph.h"
+#include "graph_about.h"
+#include "graph_records.h"
 #include "hosts.h"
 
 SHIM_API CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
@@ -46,6 +48,15 @@ SHIM_API CUresult cuStreamBeginCapture_ptsz(CUstream hStream)
 	return cuStreamBeginCapture_v2_ptsz(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
+/* The worker keeps no graph with what may not be in one, the program's own neither. */
+static bool is_gone(const struct vg_capture_end_request *in)
+{
+	struct vg_graph_list_request list = { .context = in->context, .graph = in->created };
+	struct vg_graph_list_reply out;
+
+	return vg_send_graph_list(&list, &out) == CUDA_ERROR_INVALID_HANDLE;
+}
+
 /* Its graph is known already. The worker has let it go where the capture was of no use, unless it is the program's. */
 static CUresult finish(const struct vg_capture_end_request *in, struct shim_object *o, bool given, CUgraph *phGraph)
 {
@@ -61,19 +72,47 @@ static CUresult finish(const struct vg_capture_end_request *in, struct shim_obje
 		*phGraph = (CUgraph)in->created;
 		return taken;
 	}
-	if (!given && shim_object_retire(o, in->created)) {
+	if ((!given || is_gone(in)) && shim_object_retire(o, in->created)) {
+		shim_children_end(o, SHIM_EVERY_NODE);
 		shim_hosts_drop(o);
 		shim_object_recycle(SHIM_GRAPH, in->created);
 	}
 	return r;
 }
 
+static CUresult end(struct vg_capture_end_request *in, CUgraph *phGraph)
+{
+	struct shim_object *o = shim_capture_graph(in->stream, &in->created);
+	bool begun = o, given;
+	CUresult taken, r;
+
+	if (begun && shim_capture_is_made(in->stream, &given))
+		return finish(in, o, given, phGraph);
+	if (!begun) /* the driver says why it cannot end */
+		o = shim_object_new(SHIM_GRAPH, in->context, &in->created);
+	if (!o)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r = vg_send_capture_end(in);
+	if (r == CUDA_SUCCESS)
+		shim_capture_ended(in->stream);
+	if (r != CUDA_ERROR_ILLEGAL_STATE && r != CUDA_ERROR_STREAM_CAPTURE_UNMATCHED)
+		shim_capture_forget(0, in->stream);
+	if (r == CUDA_SUCCESS)
+		shim_hosts_begin(o);
+	taken = shim_hosts_take_captured(r == CUDA_SUCCESS ? o : NULL, !atomic_load(&shim_captures));
+	if (r != CUDA_SUCCESS && !begun)
+		shim_object_recycle(SHIM_GRAPH, in->created);
+	if (r != CUDA_SUCCESS)
+		return r;
+	shim_object_publish(o, in->created);
+	*phGraph = (CUgraph)in->created;
+	return taken;
+}
+
 SHIM_API CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
 	struct vg_capture_end_request in;
-	struct shim_object *o;
-	bool begun, given;
-	CUresult taken, r = shim_enter(&in.context);
+	CUresult r = shim_enter(&in.context);
 
 	if (r == CUDA_SUCCESS && !phGraph)
 		r = CUDA_ERROR_INVALID_VALUE;
@@ -85,29 +124,10 @@ SHIM_API CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 		r = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 	if (r != CUDA_SUCCESS)
 		return r;
-	o = shim_capture_graph(in.stream, &in.created);
-	begun = o;
-	if (begun && shim_capture_is_made(in.stream, &given))
-		return finish(&in, o, given, phGraph);
-	if (!begun) /* the driver says why it cannot end */
-		o = shim_object_new(SHIM_GRAPH, in.context, &in.created);
-	if (!o)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	r = vg_send_capture_end(&in);
-	if (r == CUDA_SUCCESS)
-		shim_capture_ended(in.stream);
-	if (r != CUDA_ERROR_ILLEGAL_STATE && r != CUDA_ERROR_STREAM_CAPTURE_UNMATCHED)
-		shim_capture_forget(0, in.stream);
-	if (r == CUDA_SUCCESS)
-		shim_hosts_begin(o);
-	taken = shim_hosts_take_captured(r == CUDA_SUCCESS ? o : NULL, !atomic_load(&shim_captures));
-	if (r != CUDA_SUCCESS && !begun)
-		shim_object_recycle(SHIM_GRAPH, in.created);
-	if (r != CUDA_SUCCESS)
-		return r;
-	shim_object_publish(o, in.created);
-	*phGraph = (CUgraph)in.created;
-	return taken;
+	shim_capture_hold();
+	r = end(&in, phGraph);
+	shim_capture_let_go();
+	return r;
 }
 
 SHIM_API CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)

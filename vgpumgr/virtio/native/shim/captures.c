@@ -203,15 +203,26 @@ static struct capture *of_graph(uint64_t graph)
 	return c;
 }
 
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+
+void shim_capture_hold(void)
+{
+	pthread_mutex_lock(&making);
+}
+
+void shim_capture_let_go(void)
+{
+	pthread_mutex_unlock(&making);
+}
+
 CUresult shim_capture_make(uint64_t graph)
 {
-	static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 	struct vg_capture_graph_request in = { .created = graph };
 	struct capture *c;
 	CUresult r = CUDA_SUCCESS;
 	bool made;
 
-	pthread_mutex_lock(&making);
+	shim_capture_hold();
 	pthread_mutex_lock(&lock);
 	c = of_graph(graph);
 	made = c && c->made;
@@ -228,7 +239,7 @@ CUresult shim_capture_make(uint64_t graph)
 		c->made = true;
 	}
 	pthread_mutex_unlock(&lock);
-	pthread_mutex_unlock(&making);
+	shim_capture_let_go();
 	return r;
 }
 

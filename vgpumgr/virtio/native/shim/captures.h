@@ -26,6 +26,9 @@ CUstreamCaptureMode shim_capture_exchange(CUstreamCaptureMode mode);
 struct shim_object *shim_capture_graph(uint64_t stream, uint64_t *id);
 /* That graph is one to the worker, too, from now on. */
 CUresult shim_capture_make(uint64_t graph);
+/* Around the end of a capture: no thread makes its graph one to the worker meanwhile. */
+void shim_capture_hold(void);
+void shim_capture_let_go(void);
 /* Whether it is; and whether it was the program's before. */
 bool shim_capture_is_made(uint64_t stream, bool *given);
 /* capture.c: asked only while any capture goes on. */

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "mathematics.h"
 #include "session.h"
 #include "share.h"
 #include "vg_worker.h"
@@ -19,6 +20,66 @@ void wk_graph_unuse(struct wk_use *use)
 	use->locked = false;
 	wk_release_held(&use->stream);
 	wk_release_held(&use->graph);
+}
+
+/* A side of a copy that is memory of the guest's. */
+static CUresult check_side(struct wk_call *c, CUmemorytype type, uint64_t address)
+{
+	wk_unpin(c);
+	if (type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	return wk_check_range(c, address, 1, 1, 1, 0);
+}
+
+static CUresult check_copy(struct wk_call *c, CUgraphNode node)
+{
+	CUDA_MEMCPY3D copy = { .WidthInBytes = 0 };
+	CUresult r = wk_driver.cuGraphMemcpyNodeGetParams(node, &copy);
+
+	if (r == CUDA_SUCCESS)
+		r = check_side(c, copy.srcMemoryType, copy.srcDevice);
+	return r == CUDA_SUCCESS ? check_side(c, copy.dstMemoryType, copy.dstDevice) : r;
+}
+
+/*
+ * No memory of this process may be in a graph, and none of its functions but the one that stands for the guest's, and those of
+ * a library that was called while the stream captured.
+ */
+CUresult wk_capture_check(struct wk_call *c, const struct wk_graph *graph)
+{
+	CUresult r = CUDA_SUCCESS;
+	CUgraphNodeType type;
+
+	for (uint32_t i = 0; r == CUDA_SUCCESS && i < graph->count; i++) {
+		if (!graph->nodes[i])
+			continue; /* destroyed: of a graph that the guest had before */
+		r = wk_driver.cuGraphNodeGetType(graph->nodes[i], &type);
+		if (r != CUDA_SUCCESS)
+			break;
+		if (type == CU_GRAPH_NODE_TYPE_MEMCPY)
+			r = check_copy(c, graph->nodes[i]);
+		else if (type == CU_GRAPH_NODE_TYPE_HOST)
+			r = wk_host_of(graph->nodes[i], type) || wk_math_loaded() ? CUDA_SUCCESS :
+										    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		else if (type != CU_GRAPH_NODE_TYPE_KERNEL && type != CU_GRAPH_NODE_TYPE_MEMSET &&
+			 type != CU_GRAPH_NODE_TYPE_EMPTY && type != CU_GRAPH_NODE_TYPE_GRAPH &&
+			 type != CU_GRAPH_NODE_TYPE_EVENT_RECORD && type != CU_GRAPH_NODE_TYPE_WAIT_EVENT)
+			r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	return r;
+}
+
+/* A library may have made more nodes than one for each of its calls. */
+CUresult wk_capture_charge(struct wk_graph *graph, uint32_t count)
+{
+	uint64_t more = count > graph->weight ? count - graph->weight : 0;
+
+	if (!more)
+		return CUDA_SUCCESS;
+	if (!wk_nodes_charge(more))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	graph->weight += more;
+	return CUDA_SUCCESS;
 }
 
 /* All that was captured meanwhile is the graph's, too: nobody knows by which capture. */
@@ -68,6 +129,22 @@ void wk_capture_none(struct wk_call *c)
 	wk_numbers_drop(c->session, 0);
 	if (c->context) /* a context may have ended by that, and was current then */
 		wk_set_current(c->context);
+}
+
+void wk_capture_over(struct wk_call *c, struct wk_object *stream)
+{
+	CUstreamCaptureStatus status;
+	cuuint64_t number = 0;
+
+	if (!stream || !stream->capturing || wk_capture_ask(stream, &status, &number) != CUDA_SUCCESS ||
+	    status != CU_STREAM_CAPTURE_STATUS_NONE)
+		return;
+	stream->capturing = NULL;
+	if (atomic_fetch_sub(&c->session->captures, 1) != 1)
+		return;
+	pthread_mutex_lock(&wk_numbers_lock);
+	wk_capture_none(c);
+	pthread_mutex_unlock(&wk_numbers_lock);
 }
 
 void wk_capture_gone(struct wk_call *c)

@@ -364,7 +364,7 @@ CUresult wk_capture_asks(struct wk_call *c, const struct wk_object *stream, bool
 /* The same of a graph that is launched into one of those streams, maybe. */
 CUresult wk_capture_note_all(struct wk_call *c, const struct wk_graph *used);
 void wk_capture_forget(struct wk_session *session);
-/* ops_capture.c: what a captured graph may hold; a node for each, at least; and whether the stream captures no more. */
+/* capture_steer.c: what a captured graph may hold; a node for each, at least; and whether the stream captures no more. */
 CUresult wk_capture_check(struct wk_call *c, const struct wk_graph *graph);
 CUresult wk_capture_charge(struct wk_graph *graph, uint32_t count);
 void wk_capture_over(struct wk_call *c, struct wk_object *stream);
