@@ -42,6 +42,8 @@ def build(source: Path, directory: Path) -> Path:
         NATIVE / "generated/vg_dnn_calls.c",
         NATIVE / "generated/vg_solver_table.c",
         NATIVE / "generated/vg_solver_calls.c",
+        NATIVE / "generated/vg_sparse_table.c",
+        NATIVE / "generated/vg_sparse_calls.c",
         *WORKER_RULES,
     ]
     flags = [
