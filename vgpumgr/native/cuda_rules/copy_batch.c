@@ -22,10 +22,12 @@ static CUresult check(const struct cuda_copies *c)
 {
 	if (!c->to || !c->from || !c->sizes || !c->attributes)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (cuda_check_parts(c->first, c->kinds, c->count) != CUDA_SUCCESS) /* before more attributes are read than there are */
+		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < c->kinds; i++)
-		if (i >= c->count || !known(c->attributes[i].srcAccessOrder, c->attributes[i].flags))
+		if (!known(c->attributes[i].srcAccessOrder, c->attributes[i].flags))
 			return CUDA_ERROR_INVALID_VALUE;
-	return cuda_check_parts(c->first, c->kinds, c->count);
+	return CUDA_SUCCESS;
 }
 
 static bool waits(CUmemcpySrcAccessOrder order, uint64_t from, const struct cuda_copy_calls *calls)

@@ -35,12 +35,12 @@ NULL_API CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *pa
 NULL_API CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2 *params)
 {
 	static const char zeros[PARAMETER_BYTES];
-	static void *values[PARAMETERS];
+	static _Thread_local void *values[PARAMETERS]; /* until the next call of the thread */
 
 	ENTER;
 	check(node, CU_GRAPH_NODE_TYPE_KERNEL);
 	for (int i = 0; i < PARAMETERS; i++)
-		__atomic_store_n(&values[i], (void *)zeros, __ATOMIC_RELAXED);
+		values[i] = (void *)zeros;
 	*params = (CUDA_KERNEL_NODE_PARAMS_v2){ .func = null_kept(node)[0], .kernelParams = values };
 	return CUDA_SUCCESS;
 }
