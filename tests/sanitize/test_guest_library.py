@@ -24,7 +24,9 @@ MANAGED = {"advice"}
 
 def list_cases(program: str) -> list[str]:
     text = (cuda_harness.PROGRAMS / f"{program}.c").read_text()
-    return [case for case in re.findall(r'\{ "(\w+)", \w+ \}', text) if case not in REFUSED | MANAGED]
+    return [
+        case for case in re.findall(r'\{ "(\w+)", \w+ \}', text) if case not in REFUSED | MANAGED
+    ]
 
 
 @pytest.fixture(scope="module")
