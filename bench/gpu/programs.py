@@ -33,10 +33,12 @@ LEFT_OUT = {"devices", "vectoradd12", "holdmem", "secret"}
 LEFT_OUT_CASES = {
     "list", "no_device", "hold", "try_most", "machine_code_only", "busy", "refused", "in_step", "peers",
     "limited", "link_objects", "unimplemented", "wrong_contexts", "out_of_bounds",
+    "wait_until_killed",
 }  # fmt: skip
 CASE_PROGRAMS = (
-    "contexts", "memory", "streams", "batches", "attributes", "launches", "functions", "linking",
-    "graphs", "graph_objects", "virtual", "textures", "texture_faults",
+    "contexts", "memory", "streams", "stream_memory", "tensor_maps", "batches", "attributes", "launches",
+    "functions", "linking", "graphs", "graph_objects", "graph_reads", "captures", "virtual", "textures",
+    "texture_faults",
 )  # fmt: skip
 
 

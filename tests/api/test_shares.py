@@ -1,4 +1,4 @@
-"""Shares of MIG instances over the API: whoever may read sees them, and a document's ETag changes with them."""
+"""Shares of MIG instances over the API: viewers can read them, and a document's ETag changes with them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_etag_of_gpus_changes_with_each_share_of_an_instance(daemon: Daemon)
 
 
 @needs_root
-def test_who_may_only_read_sees_who_has_shares_of_an_instance(daemon: Daemon) -> None:
+def test_a_viewer_sees_the_holders_of_an_instances_shares(daemon: Daemon) -> None:
     assert attach(daemon, "vm01") is None
     requests = [make_request("GET", "/1.0/mig/instances")]
     replies = [

@@ -432,8 +432,10 @@ int main(int argc, char **argv)
 		try_context(&c);
 	else if (!strcmp(argv[1], "later"))
 		try_later(&c);
-	else
+	else if (!strcmp(argv[1], "elsewhere"))
 		try_elsewhere(&c);
+	else
+		return 2;
 	wk_release(context);
 	wk_session_destroy(s);
 	return 0;

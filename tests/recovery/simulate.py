@@ -292,6 +292,8 @@ class Simulation:
             wrong.append(f"a second recovery does something: {again.actions}")
         if changes != self.world.changes or kept != self.kept:
             wrong.append("a second recovery changes something")
+        places = Counter((r.gpu, r.placement) for r in kept.values() if r.share_part and r.mig_part)
+        self.faults["shared instance"] += sum(count > 1 for count in places.values())
         wrong += list_wrong_sums(self.world, [*kept.values()])
         # others may live by now in what an interrupted operation has made: it ends with them
         wrong += [

@@ -77,6 +77,7 @@ def test_simulated_histories(first: int) -> None:
     assert done["wrong"] == {}, "replay: python -m tests.recovery.simulate -v --count 1 --seed N"
     for fault in ("crash", "late", "error", "disk", "reboot", "keeper", "meddling"):
         assert done["faults"][fault] >= 30, fault
+    assert done["faults"]["shared instance"] >= 1
 
 
 def test_a_seed_replays() -> None:

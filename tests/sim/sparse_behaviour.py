@@ -156,7 +156,7 @@ def refusals(s: Sparse) -> None:
     assert s.status("SpMV", op, alpha, m, x, beta, y, 99, alg, buffer) == NOT_SUPPORTED
     assert s.status("SpMV", op, alpha, m, x, beta, y, code, alg, None) == INVALID_VALUE
     assert s.status("SpMV_bufferSize", op, alpha, m, x, beta, y, code, alg, None) == INVALID_VALUE
-    # what was not looked at is not solved
+    # a solve without an analysis is refused
     o = s.made("SpSV_createDescr")
     assert s.status("SpSV_solve", op, alpha, m, x, y, code, alg, o) == INVALID_VALUE
     for wrong in (None, s.made("SpSM_createDescr"), m):

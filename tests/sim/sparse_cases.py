@@ -5,7 +5,7 @@ the same."""
 from __future__ import annotations
 
 import sys
-from ctypes import byref, c_int64, c_void_p
+from ctypes import byref, c_int, c_int64, c_void_p
 from itertools import pairwise
 from typing import Any
 
@@ -100,6 +100,15 @@ def matrices(s: Sparse) -> None:
                 want = ALPHA * turn(a, op_a) @ b + BETA * c
                 close(s.read_dense(at, c.shape, code, ROWS), want, precision)
     s.set_mode(HOST)
+
+
+def refused_batches(s: Sparse) -> None:
+    """What is refused leaves the descriptor as it was."""
+    m, count = s.store(np.eye(2 * BLOCK), R64, BSR), c_int()
+    strides = (c_int64(1), c_int64(-1), c_int64(1))
+    assert s.sparse.cusparseBsrSetStridedBatch(m.descriptor, 2, *strides) != 0
+    s.good(s.sparse.cusparseSpMatGetStridedBatch(m.descriptor, byref(count)))
+    assert count.value == 1
 
 
 def batches(s: Sparse) -> None:
@@ -206,7 +215,7 @@ def sparse_products(s: Sparse) -> None:
 
 
 def triangle(random: np.random.Generator, code: int, n: int, fill: int, unit: bool) -> Any:
-    """A matrix whose other half is not to be looked at, and what it stands for."""
+    """A matrix whose other half must be ignored, and the matrix that it represents."""
     a = draw(random, code, n, n, share=0.5) * 0.5
     a[np.diag_indices(n)] = 2 + np.arange(n)
     half = np.tril(a) if fill == LOWER else np.triu(a)

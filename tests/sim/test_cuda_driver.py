@@ -16,6 +16,14 @@ from vgpumgr.sim.machine import create_machine
 
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
+#: programs that need nothing but a device, and those that need kernels besides
+HOST_SIDE = (
+    "contexts", "memory", "streams", "stream_memory", "tensor_maps", "batches", "attributes",
+)  # fmt: skip
+KERNELS = (
+    "launches", "functions", "linking", "graphs", "graph_objects", "graph_reads", "captures",
+    "virtual", "textures", "texture_faults",
+)  # fmt: skip
 MIB = 1 << 20
 SLICE_1, SLICE_2, SLICE_3 = 0, 1, 2  # NVML_GPU_INSTANCE_PROFILE_*
 
@@ -36,26 +44,7 @@ def slice_machine(machine: Machine) -> Machine:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("programs")
-    for name in (
-        "contexts",
-        "memory",
-        "streams",
-        "stream_memory",
-        "tensor_maps",
-        "batches",
-        "attributes",
-        "launches",
-        "functions",
-        "linking",
-        "graphs",
-        "graph_objects",
-        "graph_reads",
-        "captures",
-        "virtual",
-        "textures",
-        "texture_faults",
-        "devices",
-    ):
+    for name in (*HOST_SIDE, *KERNELS, "devices"):
         harness.compile_program(name, out)
     return out
 
@@ -96,9 +85,7 @@ def ordinary(*programs: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("program", "case"),
-    ordinary(
-        "contexts", "memory", "streams", "stream_memory", "tensor_maps", "batches", "attributes"
-    ),
+    ordinary(*HOST_SIDE),
 )
 def test_host_side(slice_machine: Machine, built: Path, program: str, case: str) -> None:
     slice_machine.run(built / program, case)
@@ -106,18 +93,7 @@ def test_host_side(slice_machine: Machine, built: Path, program: str, case: str)
 
 @pytest.mark.parametrize(
     ("program", "case"),
-    ordinary(
-        "launches",
-        "functions",
-        "linking",
-        "graphs",
-        "graph_objects",
-        "graph_reads",
-        "captures",
-        "virtual",
-        "textures",
-        "texture_faults",
-    ),
+    ordinary(*KERNELS),
 )
 def test_kernels(slice_machine: Machine, built: Path, ptx: Path, program: str, case: str) -> None:
     slice_machine.run(built / program, case, KERNELS=str(ptx))

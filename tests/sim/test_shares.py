@@ -192,10 +192,11 @@ def test_a_stream_that_waits_for_memory_has_no_turn() -> None:
         assert process.returncode == 0
 
 
-def test_what_is_put_behind_a_wait_for_memory_is_paid() -> None:
-    """Put there in its own turn, and let go while the other one has it: what the hardware counts is charged."""
+@pytest.mark.parametrize("behind", [False, True])
+def test_what_stands_beside_a_wait_for_memory_is_paid(behind: bool) -> None:
+    """Kernels behind a wait that ends in another's turn, and kernels with a wait behind them."""
     with share_out("burst", (20, 80)) as tenants:
-        tenants[0].start(Load(5_000_000, 1, 8, flight=1, late_us=15_000))
+        tenants[0].start(Load(5_000_000, 1, 8, flight=1, late_us=15_000, behind=behind))
         tenants[1].start(BUSY)
         before, had = tenants[0].rig.status().share, tenants[0].read_device_ns()
         time.sleep(4)

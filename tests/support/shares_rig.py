@@ -32,7 +32,8 @@ GPU = "GPU-under-test"
 class Load:
     """What a guest process does: kernels of ``steps`` times ``step_ns`` of device time (0 steps: without end),
     ``depth`` of them at once in each of ``streams`` streams, ``flight`` times (1: it waits for them before the next);
-    ``processes`` of that kind. With ``late_us`` each launch stands behind a wait for memory, which ends so much later.
+    ``processes`` of that kind. With ``late_us`` each launch stands behind a wait for memory, which ends so much later;
+    with ``behind`` the wait stands behind the launch.
     """
 
     step_ns: int
@@ -42,12 +43,16 @@ class Load:
     flight: int = 2
     processes: int = 1
     late_us: int = 0
+    behind: bool = False
 
     @property
     def words(self) -> list[str]:
         """Arguments of the program."""
         numbers = (self.step_ns, self.steps, self.depth, self.streams, self.flight)
-        return [*map(str, numbers), *([str(self.late_us)] if self.late_us else [])]
+        return [
+            *map(str, numbers),
+            *([str(self.late_us), str(int(self.behind))] if self.late_us else []),
+        ]
 
 
 ENDLESS = Load(1_000_000, 0, flight=1)

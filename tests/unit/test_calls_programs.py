@@ -62,6 +62,8 @@ PROGRAMS = (
     "pools",
     "libraries",
     "batches",
+    "stream_memory",
+    "boxes",
     "tensor",
     "virtual",
     "textures",

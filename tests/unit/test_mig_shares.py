@@ -359,7 +359,7 @@ def test_whole_slices_beside_shares_are_named_with_them(bench: Bench) -> None:
     error = read(lambda: layouts.apply(text=text, source="x"))
     assert set(error.held_by) == {*shares, 'vm "vm01"'}
     assert error.hint == f"{own_too}, or add --allow-disruptive 0/{own}, then repeat"
-    # what is allowed to go is in nobody's way
+    # slices that --allow-disruptive names are not listed as holders
     for name in (f"0/{own}", "vm01"):
         error = read(lambda name=name: layouts.apply(text=text, source="x", allow=[name]))  # type: ignore[misc]
         assert set(error.held_by) == shares
@@ -585,4 +585,4 @@ def test_the_vm_of_an_instance_is_named_beside_runs_that_share_it(bench: Bench) 
         for one in (document, document.compute_instances[0]):
             assert one.vm == "vm01"
             assert one.holder is not None
-            assert (one.holder.name, one.attachment) == (owners[0].vm_name, owners[0].attachment_id)
+            assert (one.holder.name, one.attachment) == ("vm01", vm.attachment_id)

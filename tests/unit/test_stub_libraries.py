@@ -13,6 +13,7 @@ import pytest
 from tests.unit.calls_rig import PROGRAM_S, null_channel, start_python
 from tests.unit.transport_rig import LIB, Rig
 from vgpumgr.virtio.channel import SHIMS
+from vgpumgr.virtio.codegen.coverage import math_implemented
 from vgpumgr.virtio.codegen.stubs import KINDS, Stub, read_stubs
 
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
@@ -33,6 +34,13 @@ def list_exports(file: str) -> dict[str, str]:
     return {
         name.partition("@")[0]: name.rpartition("@")[2] if "@" in name else "" for name in names
     }
+
+
+def test_all_of_cusparse_that_pytorch_imports_is_forwarded() -> None:
+    lines = [line.split() for line in IMPORTS.read_text().splitlines()]
+    wanted = {name for file, name in lines if file == "libcusparse.so.12"}
+    assert len(wanted) > 90
+    assert wanted <= math_implemented()["cusparse"]
 
 
 def test_each_is_in_the_package() -> None:

@@ -117,13 +117,16 @@ class NumaPolicy:
 
     def describe(self, node: int | None, none: str | None = "none") -> str:
         """What a device on that node means to the VM. ``none``: what is not free on its own; None: it was named."""
-        if not self.nodes:
-            return ""
         if not self.is_far(node):
-            return f"; on the VM's NUMA node {node}"
-        if none is None:
-            return f"; on NUMA node {node}, as --gpu asks: the VM's is {self._names()}"
-        return f"; on NUMA node {node}: {none} on the VM's ({self._names()}) is free"
+            return f"; on the VM's NUMA node {node}" if self.nodes else ""
+        where = "no known NUMA node" if node is None else f"NUMA node {node}"
+        other = self._names()
+        why = (
+            f", as --gpu asks: the VM's is {other}"
+            if none is None
+            else f": {none} on the VM's ({other}) is free"
+        )
+        return f"; on {where}{why}"
 
     def explain(self, where: Collection[str], what: str = "GPU") -> NoRoomError:
         """The refusal where nothing is near; ``where`` says what there is, and on which nodes."""

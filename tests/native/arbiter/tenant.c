@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tenant STEP_NS STEPS DEPTH STREAMS FLIGHT [LATE_US]: a guest process that computes without end. Its kernel is STEPS times a nanosleep
- * of STEP_NS, which is device time on a simulated machine with a clock; STEPS 0: it never ends. DEPTH kernels are launched into
+ * tenant STEP_NS STEPS DEPTH STREAMS FLIGHT [LATE_US [BEHIND]]: a guest process that computes without end. Its kernel is STEPS
+ * times a nanosleep of STEP_NS, which is device time on a simulated machine with a clock; STEPS 0: it never ends. DEPTH kernels are launched into
  * each of STREAMS streams, FLIGHT times; then the oldest of them are waited for, and as many are launched: with more than one in
  * flight no stream lacks work. With LATE_US each launch stands behind a wait for memory, which a copy ends so much later: what
- * runs then was put there in another turn. SIGTERM ends it; it prints "ready", and at the end how many kernels it has done, or the CUDA error.
+ * runs then was put there in another turn; with BEHIND 1 the wait stands behind the kernels. SIGTERM ends it; it prints "ready",
+ * and at the end how many kernels it has done, or the CUDA error.
  */
 #include <cuda.h>
 #include <dlfcn.h>
@@ -82,7 +83,7 @@ static void open_library(void)
 	*(void **)&cuda.launch = find(library, "cuLaunchKernel");
 }
 
-static unsigned depth, late_us;
+static unsigned depth, late_us, behind;
 static CUdeviceptr flag; /* launches before this number go on */
 static void *arguments[2];
 
@@ -91,10 +92,12 @@ static void launch(CUfunction function, CUstream stream, CUevent event)
 	static cuuint32_t number;
 
 	number++;
-	if (late_us)
+	if (late_us && !behind)
 		check(cuda.hold(stream, flag, number, CU_STREAM_WAIT_VALUE_GEQ), "cuStreamWaitValue32");
 	for (unsigned i = 0; i < depth; i++)
 		check(cuda.launch(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL), "cuLaunchKernel");
+	if (late_us && behind)
+		check(cuda.hold(stream, flag, number, CU_STREAM_WAIT_VALUE_GEQ), "cuStreamWaitValue32");
 	check(cuda.record(event, stream), "cuEventRecord");
 	if (late_us) {
 		usleep(late_us);
@@ -124,7 +127,7 @@ static CUfunction begin(unsigned streams, CUstream *stream)
 
 int main(int argc, char **argv)
 {
-	unsigned step = argc == 6 || argc == 7 ? (unsigned)atoi(argv[1]) : 0, steps = step ? (unsigned)atoi(argv[2]) : 0;
+	unsigned step = argc >= 6 && argc <= 8 ? (unsigned)atoi(argv[1]) : 0, steps = step ? (unsigned)atoi(argv[2]) : 0;
 	unsigned streams = step ? (unsigned)atoi(argv[4]) : 0;
 	unsigned flights = step ? (unsigned)atoi(argv[5]) : 0;
 	CUstream stream[STREAMS] = { NULL };
@@ -133,7 +136,8 @@ int main(int argc, char **argv)
 	CUfunction function;
 
 	depth = step ? (unsigned)atoi(argv[3]) : 0;
-	late_us = argc == 7 ? (unsigned)atoi(argv[6]) : 0;
+	late_us = argc > 6 ? (unsigned)atoi(argv[6]) : 0;
+	behind = argc > 7 ? (unsigned)atoi(argv[7]) : 0;
 	arguments[0] = &step;
 	arguments[1] = &steps;
 	if (!step || !depth || !streams || streams > STREAMS || !flights || flights > FLIGHTS)

@@ -91,13 +91,6 @@ static void steered(void)
 	EXPECT_ERROR(CUDA_ERROR_ILLEGAL_STATE, cuStreamUpdateCaptureDependencies(s, &first, NULL, 1, 0));
 }
 
-static int called;
-
-static void call(void *data)
-{
-	called += (int)(intptr_t)data;
-}
-
 /* What a stream captures comes behind the nodes of a graph that are named; twice, by two captures. */
 static void into_a_graph(void)
 {

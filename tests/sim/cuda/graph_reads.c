@@ -4,13 +4,6 @@
 
 #include "graphs.h"
 
-static int called;
-
-static void call(void *data)
-{
-	called += (int)(intptr_t)data;
-}
-
 static CUgraphNode host_copy(CUgraph g, void *to, int from)
 {
 	CUDA_MEMCPY3D c = { .srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = word + 4 * from, .dstHost = to,

@@ -446,13 +446,6 @@ static void nested(void)
 	EXPECT(value(0) == 22);
 }
 
-static int called;
-
-static void call(void *data)
-{
-	called += (int)(intptr_t)data;
-}
-
 /* Memory of the host is read and written at each launch. */
 static void host_nodes(void)
 {

@@ -5,6 +5,13 @@
 static CUfunction add_to __attribute__((unused));
 static CUdeviceptr word __attribute__((unused));
 static CUcontext context __attribute__((unused));
+static int called __attribute__((unused));
+
+/* A host function that counts. */
+static inline void call(void *data)
+{
+	called += (int)(intptr_t)data;
+}
 
 static inline void begin(void)
 {

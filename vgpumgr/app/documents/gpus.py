@@ -49,17 +49,17 @@ class ComputeInstanceDocument(Document):
     slices: int
     memory_used_bytes: int | None
     vm: str | None = Field(
-        description="the VM that it is attached to; the first of those that have shares of it"
+        description="the VM that it is attached to; of several that have shares of it, the first"
     )
     attachment: str | None
     holder: HolderDocument | None = Field(
-        default=None, description="null: it is free; the first of those that have shares of it"
+        default=None, description="null: it is free; of several, the first VM, else the first"
     )
 
 
 class InstanceDocument(Document):
-    """A GPU instance, and whose it is: a VM's, some processes', or nobody's. Where several have it, ``vm``,
-    ``attachment`` and ``holder`` are the first of those; ``shares`` names all that have shares of it.
+    """A GPU instance and its holders. ``vm``, ``attachment`` and ``holder`` are of one holder: the first VM, else
+    the first run or vGPU. ``shares`` lists all holders of shares.
     """
 
     id: int
@@ -68,13 +68,11 @@ class InstanceDocument(Document):
     slices: int
     memory_bytes: int
     vm: str | None = Field(
-        description="the VM that it is attached to; where several have slices or shares of it, the first of those"
+        description="the VM that it is attached to; of several that have slices or shares of it, the first"
     )
-    attachment: str | None = Field(
-        description="id of the attachment, the run or the vGPU; the first of those"
-    )
+    attachment: str | None = Field(description="id of the holder's attachment, run or vGPU")
     holder: HolderDocument | None = Field(
-        default=None, description="null: it is free; where several have it, the first of those"
+        default=None, description="null: it is free; of several, the first VM, else the first"
     )
     compute_instances: list[ComputeInstanceDocument]
     processes: list[ProcessDocument]
@@ -572,14 +570,14 @@ def _describe_compute(
 
 
 def _name_owners(owners: Sequence[SliceOwner]) -> dict[str, Any]:
-    """The first of them, and the first VM: runs may have shares beside it."""
+    """One of them: the first VM, else the first."""
     if not owners:
         return {"vm": None, "attachment": None, "holder": None}
-    first = owners[0]
+    one = next((o for o in owners if o.kind == "vm"), owners[0])
     return {
-        "vm": next((o.vm_name for o in owners if o.kind == "vm"), None),
-        "attachment": first.attachment_id,
-        "holder": HolderDocument(kind=first.kind, name=first.vm_name),
+        "vm": one.vm_name if one.kind == "vm" else None,
+        "attachment": one.attachment_id,
+        "holder": HolderDocument(kind=one.kind, name=one.vm_name),
     }
 
 

@@ -203,7 +203,8 @@ def _explain_none(
     everyone = {pin.key for pin in pins}
     solution = Problem(gpu, board, wanted, split_held(pins, everyone)).solve()
     if solution is not None:
-        return _busy(gpu, solution.touched, _finish(gpu, board, target, solution))
+        held = [pin for pin in solution.touched if pin.key not in allowed]
+        return _busy(gpu, held, _finish(gpu, board, target, solution))
     if staying := [pin for pin in pins if pin.stays]:
         freed = [replace(pin, is_vgpu=False, is_share=False) for pin in pins]
         # what is allowed to go comes before what would have to be allowed, too

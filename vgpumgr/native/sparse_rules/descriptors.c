@@ -292,9 +292,9 @@ SPARSE_FUNCTION(int, cusparseBsrSetStridedBatch, void *descriptor, int count, in
 		int64_t values_stride)
 {
 	struct sparse_matrix *m = matrix(descriptor);
-	int status = set_batch(m, SPARSE_BSR, count, offsets_stride, values_stride);
+	int status = cols_stride < 0 ? SPARSE_INVALID_VALUE : set_batch(m, SPARSE_BSR, count, offsets_stride, values_stride);
 
 	if (status == SPARSE_OK)
 		m->cols_stride = cols_stride;
-	return cols_stride < 0 ? SPARSE_INVALID_VALUE : status;
+	return status;
 }

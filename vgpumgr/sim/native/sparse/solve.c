@@ -11,7 +11,7 @@ struct system {
 	bool lower, unit;
 };
 
-/* Row after row, from the end that its triangle begins at. What lies in the other triangle is not looked at. */
+/* Row after row, from the end where the triangle begins. Entries of the other triangle are ignored. */
 static void solve_column(struct sp_job *job, const struct system *s, double complex *x)
 {
 	for (int64_t step = 0; step < s->n; step++) {
@@ -99,7 +99,7 @@ static int begin_sv(void *handle, struct sp_job *job, int op, const void *alpha,
 	return check_system(job, op, 0);
 }
 
-/* A buffer has to be there; what was looked at is solved with afterwards. */
+/* The analysis needs a buffer; a solution is refused before it. */
 static int analyse(int status, struct sp_object *object, const void *buffer)
 {
 	if (status != SPARSE_OK)

@@ -127,7 +127,7 @@ SP_API(cusparseXcsrgeam2Nnz, void *handle, int m, int n, const void *descr_a, in
 		status = SPARSE_INVALID_VALUE;
 	if (status != SPARSE_OK)
 		return status;
-	/* of entries only the places are looked at: any memory as large as these stands for their values */
+	/* only the entries' positions are read: any memory of this size may stand for their values */
 	job.sparse[0].values = job.sparse[0].indices;
 	job.sparse[1].values = job.sparse[1].indices;
 	job.areas[h->pointer_mode] = nnz;

@@ -166,11 +166,8 @@ static cudaError_t to_symbol(const void *symbol, const void *src, size_t count, 
 			     struct cudaMemcpy3DParms *out)
 {
 	void *dst;
-	cudaError_t error;
+	cudaError_t error = rt_to_symbol(symbol, offset, count, kind, &dst);
 
-	if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
-		return cudaErrorInvalidMemcpyDirection;
-	error = rt_symbol_range(symbol, offset, count, &dst);
 	if (error == cudaSuccess)
 		*out = linear(dst, src, count, kind);
 	return error;
@@ -180,11 +177,8 @@ static cudaError_t from_symbol(void *dst, const void *symbol, size_t count, size
 			       struct cudaMemcpy3DParms *out)
 {
 	void *src;
-	cudaError_t error;
+	cudaError_t error = rt_from_symbol(symbol, offset, count, kind, &src);
 
-	if (kind != cudaMemcpyDeviceToHost && kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
-		return cudaErrorInvalidMemcpyDirection;
-	error = rt_symbol_range(symbol, offset, count, &src);
 	if (error == cudaSuccess)
 		*out = linear(dst, src, count, kind);
 	return error;

@@ -29,7 +29,7 @@ static cudaError_t lower_kernel(const struct cudaKernelNodeParamsV2 *p, CUgraphN
 #if CUDART_VERSION >= 13000
 	if (p->ctx) /* contexts of parts of a device are not there */
 		return cudaErrorNotSupported;
-	if (p->functionType != cudaKernelFunctionTypeFunction && p->functionType != cudaKernelFunctionTypeKernel)
+	if (p->functionType != cudaKernelFunctionTypeFunction) /* a kernel's handle may be that of a stub */
 #endif
 		error = rt_lower_kernel(&first, &k);
 	if (error != cudaSuccess)

@@ -118,16 +118,17 @@ cudaError_t rt_lower_copy(const struct cudaMemcpy3DParms *params, CUDA_MEMCPY3D 
 /* graph.c: a kernel of a graph in the driver's words. */
 cudaError_t rt_lower_kernel(const struct cudaKernelNodeParams *params, CUDA_KERNEL_NODE_PARAMS *out) MUST_CHECK;
 
-/* symbol.c: where [offset, offset + count) of a variable is. */
-cudaError_t rt_symbol_range(const void *symbol, size_t offset, size_t count, void **out) MUST_CHECK;
+/* symbol.c: where [offset, offset + count) of a variable is that is copied to, or from. */
+cudaError_t rt_to_symbol(const void *symbol, size_t offset, size_t count, enum cudaMemcpyKind kind, void **out) MUST_CHECK;
+cudaError_t rt_from_symbol(const void *symbol, size_t offset, size_t count, enum cudaMemcpyKind kind, void **out) MUST_CHECK;
 
 /* registry.c: what nvcc's start-up code registered. Modules are loaded on first use, once for each context. */
 
 /* The function behind a kernel's host stub (or the handle of __cudaGetKernel) in the current context. */
 cudaError_t registry_function(const void *host, CUfunction *out) MUST_CHECK;
-/* The kernel's name in the device code. */
 /* The host stub of a kernel that has been looked up in the current context; the function itself if it is none's. */
 const void *registry_host_of(CUfunction function);
+/* The kernel's name in the device code. */
 cudaError_t registry_function_name(const void *host, const char **out) MUST_CHECK;
 bool registry_has_function(const void *host);
 /* Address and size of a __device__ or __constant__ variable in the current context. */

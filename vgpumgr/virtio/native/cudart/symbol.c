@@ -3,7 +3,7 @@
 #include "runtime.h"
 
 /* The device address of [offset, offset + count) of a variable. */
-cudaError_t rt_symbol_range(const void *symbol, size_t offset, size_t count, void **out)
+static cudaError_t find_range(const void *symbol, size_t offset, size_t count, void **out)
 {
 	CUdeviceptr address;
 	size_t size;
@@ -17,15 +17,26 @@ cudaError_t rt_symbol_range(const void *symbol, size_t offset, size_t count, voi
 	return cudaSuccess;
 }
 
+cudaError_t rt_to_symbol(const void *symbol, size_t offset, size_t count, enum cudaMemcpyKind kind, void **out)
+{
+	if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
+		return cudaErrorInvalidMemcpyDirection;
+	return find_range(symbol, offset, count, out);
+}
+
+cudaError_t rt_from_symbol(const void *symbol, size_t offset, size_t count, enum cudaMemcpyKind kind, void **out)
+{
+	if (kind != cudaMemcpyDeviceToHost && kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
+		return cudaErrorInvalidMemcpyDirection;
+	return find_range(symbol, offset, count, out);
+}
+
 static cudaError_t to_symbol(const void *symbol, const void *src, size_t count, size_t offset,
 			     enum cudaMemcpyKind kind, struct lane lane)
 {
 	void *dst;
-	cudaError_t error;
+	cudaError_t error = rt_to_symbol(symbol, offset, count, kind, &dst);
 
-	if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
-		return cudaErrorInvalidMemcpyDirection;
-	error = rt_symbol_range(symbol, offset, count, &dst);
 	return error != cudaSuccess ? error : rt_copy(dst, src, count, kind, lane);
 }
 
@@ -33,11 +44,8 @@ static cudaError_t from_symbol(void *dst, const void *symbol, size_t count, size
 			       struct lane lane)
 {
 	void *src;
-	cudaError_t error;
+	cudaError_t error = rt_from_symbol(symbol, offset, count, kind, &src);
 
-	if (kind != cudaMemcpyDeviceToHost && kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
-		return cudaErrorInvalidMemcpyDirection;
-	error = rt_symbol_range(symbol, offset, count, &src);
 	return error != cudaSuccess ? error : rt_copy(dst, src, count, kind, lane);
 }
 
@@ -57,7 +65,7 @@ ASYNC_API(cudaMemcpyFromSymbolAsync,
 
 API cudaError_t cudaGetSymbolAddress(void **devPtr, const void *symbol)
 {
-	return rt_done(devPtr ? rt_symbol_range(symbol, 0, 0, devPtr) : cudaErrorInvalidValue);
+	return rt_done(devPtr ? find_range(symbol, 0, 0, devPtr) : cudaErrorInvalidValue);
 }
 
 static cudaError_t symbol_size(size_t *size, const void *symbol)

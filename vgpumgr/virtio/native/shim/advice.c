@@ -85,8 +85,6 @@ SHIM_API CUresult cuStreamAttachMemAsync_ptsz(CUstream hStream, CUdeviceptr dptr
 	return cuStreamAttachMemAsync(hStream ? hStream : CU_STREAM_PER_THREAD, dptr, length, flags);
 }
 
-#define PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
-
 static CUresult advise_each(const CUdeviceptr *at, const size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
 {
 	CUresult r = at && sizes && count && !flags && stream && stream != CU_STREAM_LEGACY ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -109,7 +107,7 @@ SHIM_API CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, siz
 SHIM_API CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs,
 					       size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream)
 {
-	return cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, PER_THREAD(hStream));
+	return cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, SHIM_PER_THREAD(hStream));
 }
 
 /* What is discarded may be read as it was. */
@@ -122,7 +120,7 @@ SHIM_API CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size
 
 SHIM_API CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream hStream)
 {
-	return cuMemDiscardBatchAsync(dptrs, sizes, count, flags, PER_THREAD(hStream));
+	return cuMemDiscardBatchAsync(dptrs, sizes, count, flags, SHIM_PER_THREAD(hStream));
 }
 
 SHIM_API CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs,

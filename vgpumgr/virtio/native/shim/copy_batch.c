@@ -14,8 +14,6 @@ static CUresult copy_each(const struct cuda_copies *copies, CUstream stream, siz
 	return r == CUDA_SUCCESS ? cuda_copy_each(copies, &calls, stream, failed) : r;
 }
 
-#define PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
-
 SHIM_API CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
 					CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream)
 {
@@ -25,7 +23,7 @@ SHIM_API CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, si
 SHIM_API CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
 					     CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream)
 {
-	return cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, PER_THREAD(hStream));
+	return cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, SHIM_PER_THREAD(hStream));
 }
 
 SHIM_API CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
@@ -39,7 +37,7 @@ SHIM_API CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, 
 					  CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx,
 					  CUstream hStream)
 {
-	return cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, PER_THREAD(hStream));
+	return cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, SHIM_PER_THREAD(hStream));
 }
 
 SHIM_API CUresult cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attr,
@@ -53,7 +51,7 @@ SHIM_API CUresult cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, 
 SHIM_API CUresult cuMemcpyWithAttributesAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attr,
 						   CUstream hStream)
 {
-	return cuMemcpyWithAttributesAsync(dst, src, size, attr, PER_THREAD(hStream));
+	return cuMemcpyWithAttributesAsync(dst, src, size, attr, SHIM_PER_THREAD(hStream));
 }
 
 static CUresult copy_each_3d(const CUDA_MEMCPY3D_BATCH_OP *list, size_t count, unsigned long long flags, CUstream stream, size_t *failed)
@@ -72,7 +70,7 @@ SHIM_API CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP 
 
 SHIM_API CUresult cuMemcpy3DBatchAsync_v2_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream hStream)
 {
-	return copy_each_3d(opList, numOps, flags, PER_THREAD(hStream), NULL);
+	return copy_each_3d(opList, numOps, flags, SHIM_PER_THREAD(hStream), NULL);
 }
 
 SHIM_API CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags,
@@ -84,7 +82,7 @@ SHIM_API CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *op
 SHIM_API CUresult cuMemcpy3DBatchAsync_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags,
 					    CUstream hStream)
 {
-	return copy_each_3d(opList, numOps, flags, PER_THREAD(hStream), failIdx);
+	return copy_each_3d(opList, numOps, flags, SHIM_PER_THREAD(hStream), failIdx);
 }
 
 SHIM_API CUresult cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream hStream)
@@ -94,5 +92,5 @@ SHIM_API CUresult cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *op, unsi
 
 SHIM_API CUresult cuMemcpy3DWithAttributesAsync_ptsz(CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream hStream)
 {
-	return copy_each_3d(op, 1, flags, PER_THREAD(hStream), NULL);
+	return copy_each_3d(op, 1, flags, SHIM_PER_THREAD(hStream), NULL);
 }

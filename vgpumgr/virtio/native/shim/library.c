@@ -213,7 +213,8 @@ SHIM_API CUresult cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary
 SHIM_API CUresult cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
-	CUresult r = name && (dptr || bytes) ? cuLibraryGetGlobal(dptr, bytes, library, name) : CUDA_ERROR_INVALID_VALUE;
+	CUdeviceptr found;
+	CUresult r = name && (dptr || bytes) ? cuLibraryGetGlobal(&found, NULL, library, name) : CUDA_ERROR_INVALID_VALUE;
 
 	if (r == CUDA_SUCCESS)
 		return shim_unsupported("cuLibraryGetManaged", &told);

@@ -78,6 +78,9 @@ CUresult shim_device(CUdevice ordinal, const struct shim_device **device);
 int shim_attribute(CUdevice ordinal, CUdevice_attribute attribute);
 
 /* ---- ranges.c: the guest's view of device allocations, pinned host memory, and addresses reserved for mappings */
+/* Of entry points with _ptsz: the default stream is the thread's own. */
+#define SHIM_PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
+
 enum shim_range_kind { SHIM_RANGE_DEVICE, SHIM_RANGE_HOST, SHIM_RANGE_RESERVED };
 struct shim_range {
 	uint64_t start, bytes, context, id;

@@ -49,8 +49,6 @@ static CUresult submit(CUstream hStream, const CUstreamBatchMemOpParams *list, u
 	return vg_send_stream_memory(&in);
 }
 
-#define PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
-
 #define BATCH(name, old)                                                                                                   \
 	SHIM_API CUresult name(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags) \
 	{                                                                                                                  \
@@ -59,7 +57,7 @@ static CUresult submit(CUstream hStream, const CUstreamBatchMemOpParams *list, u
 	SHIM_API CUresult name##_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray,           \
 				      unsigned int flags)                                                                  \
 	{                                                                                                                  \
-		return submit(PER_THREAD(stream), paramArray, count, flags, old);                                          \
+		return submit(SHIM_PER_THREAD(stream), paramArray, count, flags, old);                                          \
 	}
 
 BATCH(cuStreamBatchMemOp, true)
@@ -79,7 +77,7 @@ BATCH(cuStreamBatchMemOp_v2, false)
 	}                                                                                                           \
 	SHIM_API CUresult name##_ptsz(CUstream stream, CUdeviceptr addr, cuuint##bits##_t value, unsigned int flags) \
 	{                                                                                                           \
-		return name(PER_THREAD(stream), addr, value, flags);                                                \
+		return name(SHIM_PER_THREAD(stream), addr, value, flags);                                                \
 	}
 
 ONE(cuStreamWaitValue32, 32, CU_STREAM_MEM_OP_WAIT, true)

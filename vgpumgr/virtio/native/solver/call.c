@@ -5,11 +5,6 @@
 #include "family.h"
 #include "solver.h"
 
-static bool is_object(const struct blas_argument *a)
-{
-	return a->kind == BLAS_SYEVJ || a->kind == BLAS_GESVDJ;
-}
-
 static struct solver_object *object_of(const struct blas_argument *a, uint64_t word)
 {
 	return solver_object((void *)word, a->kind == BLAS_SYEVJ ? SOLVER_SYEVJ : SOLVER_GESVDJ);
@@ -24,7 +19,7 @@ static bool read(const struct blas_function *f, const uint64_t *words, uint64_t 
 		own[i] = words[i];
 		if (a->kind == BLAS_PARAMS && !solver_read_params((const void *)words[i], &own[i]))
 			return false;
-		if ((is_object(a) && !object_of(a, words[i])) || (a->kind == BLAS_HOST && !words[i]))
+		if ((blas_is_object(a) && !object_of(a, words[i])) || (a->kind == BLAS_HOST && !words[i]))
 			return false;
 	}
 	return true;
@@ -36,7 +31,7 @@ static int put_objects(struct solver_handle *h, const struct blas_function *f, c
 	int status = SOLVER_OK;
 
 	for (unsigned int i = 0; i < f->count && status == SOLVER_OK; i++) {
-		struct solver_object *o = is_object(&f->arguments[i]) ? object_of(&f->arguments[i], own[i]) : NULL;
+		struct solver_object *o = blas_is_object(&f->arguments[i]) ? object_of(&f->arguments[i], own[i]) : NULL;
 
 		if (!o)
 			continue;
@@ -86,7 +81,7 @@ static struct solver_object *take_object(const struct blas_function *f, const ui
 	struct solver_object *o = NULL;
 
 	for (unsigned int i = 0; i < f->count && !o; i++)
-		o = is_object(&f->arguments[i]) ? object_of(&f->arguments[i], own[i]) : NULL;
+		o = blas_is_object(&f->arguments[i]) ? object_of(&f->arguments[i], own[i]) : NULL;
 	if (o)
 		pthread_mutex_lock(&o->lock);
 	return o;

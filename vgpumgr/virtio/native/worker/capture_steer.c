@@ -82,7 +82,7 @@ CUresult wk_capture_charge(struct wk_graph *graph, uint32_t count)
 	return CUDA_SUCCESS;
 }
 
-/* All that was captured meanwhile is the graph's, too: nobody knows by which capture. */
+/* Charges the graph for all nodes captured meanwhile: it is not known which capture they came from. */
 static CUresult keep(struct wk_call *c, struct wk_object *o)
 {
 	struct wk_object *context = c->context;

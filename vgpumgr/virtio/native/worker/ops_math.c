@@ -101,8 +101,7 @@ static CUresult enter_capture(struct wk_call *c, struct wk_object *math, const s
 	const struct wk_math *handle = wk_raw(math);
 	bool lends = handle->library == VG_MATH_SOLVER && wk_solver_lends(call);
 
-	if ((handle->library == VG_MATH_SOLVER || handle->library == VG_MATH_SPARSE) && call->values &&
-	    wk_blas_measures(handle->library, call->function))
+	if (call->values && wk_blas_measures(handle->library, call->function))
 		return CUDA_SUCCESS;
 	return call->values || lends ? wk_capture_refuse(c, stream) : wk_capture_note(c, math, 1);
 }

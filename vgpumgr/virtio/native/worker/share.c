@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "session.h"
+#include "vg_worker.h"
 
 #define ONE_ENTERS ((1ull << 32) + 1) /* of a row's `work` */
 
@@ -94,14 +95,14 @@ static void queue(struct wk_object *target)
 
 void wk_share_mark_target(struct wk_call *c, struct wk_object *target)
 {
-	bool captures;
+	bool follows = c->call->op != VG_OP_stream_memory && atomic_load(&target->last) != LAST_WORK, captures;
 
-	if (atomic_load(&target->last) != LAST_WORK)
-		atomic_store(&target->last, LAST_WORK);
-	if (atomic_load_explicit(&target->marked, memory_order_relaxed))
+	if (!follows && atomic_load_explicit(&target->marked, memory_order_relaxed))
 		return;
 	if (target->kind == WK_STREAM && wk_capture_asks(c, target, &captures) == CUDA_SUCCESS && captures)
 		return; /* nothing is executed */
+	if (follows)
+		atomic_store(&target->last, LAST_WORK);
 	if (!atomic_exchange(&target->marked, true))
 		queue(target);
 }
@@ -183,7 +184,9 @@ bool wk_share_wait_begin(struct wk_call *c, struct wk_object *stream)
 {
 	struct wk_object *target = stream ? stream : c->context;
 
-	if (!c->sharing)
+	if (!c->sharing || target->context != c->context) /* an event is of the context that is current */
+		return false;
+	if (atomic_load(&target->last) == LAST_WAIT) /* no launch since: the event is before an earlier wait */
 		return false;
 	atomic_store(&target->last, LAST_OPENING);
 	return (uint32_t)atomic_load(&vg_share_row->work) == 1 && record_before(target, stream);

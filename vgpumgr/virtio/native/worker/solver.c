@@ -192,7 +192,7 @@ int wk_solver_begin(struct math_call *call, const struct blas_function *f, uint6
 	for (unsigned int i = 0; i < f->count && status == MATH_OK; i++) {
 		const struct blas_argument *a = &f->arguments[i];
 
-		if (a->kind == BLAS_SYEVJ || a->kind == BLAS_GESVDJ)
+		if (blas_is_object(a))
 			status = take_object(call, a, &words[i]);
 		else if (a->kind == BLAS_PARAMS)
 			status = take_params(call->math, &words[i]);

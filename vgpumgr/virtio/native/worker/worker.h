@@ -397,7 +397,7 @@ CUresult wk_numbers_apply(struct wk_session *session, cuuint64_t capture, struct
 extern pthread_mutex_t wk_numbers_lock;
 
 /* ---- capture_steer.c: graphs that a stream captures into, used meanwhile */
-/* A graph for one call. While it is captured into, nobody ends that capture before wk_graph_unuse(). */
+/* A graph for one call. A capture into it cannot end before wk_graph_unuse(). */
 struct wk_use {
 	struct wk_object *graph, *stream;
 	bool locked;
