@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import sweeps
+
 # a busy machine is no failure
 settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -19,7 +21,7 @@ settings.load_profile("any-machine")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: what may be missing where all is set up: these tests are of machines without a driver
-EXPECTED_SKIPS = ("this machine has a libcuda.so.1",)
+EXPECTED_SKIPS = ("this machine has a libcuda.so.1", sweeps.LEFT_OUT)
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -71,6 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not item.get_closest_marker("xdist_group") and shares_fixture(item):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=rank)
+    sweeps.place_last(items)
 
 
 def shares_fixture(item: pytest.Item) -> bool:
@@ -105,6 +108,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                 raise pytest.UsageError(f"pytest-xdist does not group {item.nodeid}")
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    sweeps.skip_if_late(item)
+
+
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     if has_driver():
         pytest.fail(f"{item.nodeid} or one before it has loaded a libcuda into this process")
@@ -116,6 +123,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.stats.get("skipped", ())
+    if late := [r.nodeid for r in skipped if str(r.longrepr[2]).endswith(sweeps.LEFT_OUT)]:
+        terminalreporter.section(f"{len(late)} parts of sweeps left out: {sweeps.LEFT_OUT}")
+        for name in late:
+            terminalreporter.line(name)
     if found := list_unexpected_skips(terminalreporter.config):
         terminalreporter.section("skipped, but ./run setup should have brought what they need")
         for line in found:

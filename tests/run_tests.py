@@ -11,10 +11,11 @@ import sys
 
 import pytest
 
+from tests.support import sweeps
 from tests.support.places import make_scratch
 
 #: no test starts after that; what hangs must end with a report, not with the end of who runs the tests
-LIMIT_S = 5000
+LIMIT_S = 4800
 
 
 def main(arguments: list[str]) -> int:
@@ -27,6 +28,7 @@ def main(arguments: list[str]) -> int:
         arguments = [a for a in arguments if a != "--fast"]
         options += ["-m", "not guest and not lab and not fresh and not pytorch"]
     scratch = make_scratch()
+    sweeps.begin()
     status = int(pytest.main([*options, *arguments]))
     if scratch is not None and status == pytest.ExitCode.OK:
         shutil.rmtree(scratch, ignore_errors=True)
