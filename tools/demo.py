@@ -60,10 +60,11 @@ def tell_story(scene: GuestLab) -> None:
     for program in STORY_PROGRAMS:
         story.guest(program)
     tell("Who uses what, while a program runs in the VM?")
-    running = scene.shell("vm01", 1).start("holdmem 64 6")
+    running = scene.shell("vm01", 1).start("holdmem 64 3600")
     wait_for_lane(scene)
     story.run("virtio", "list")
     story.run("gpu", "show", "0")
+    scene.shell("vm01").check("killall -USR1 holdmem")
     scene.shell("vm01", 1).finish(running)
     tell("vm02 gets a whole GPU, by VFIO: one that no slice is on.")
     scene.define("vm02")
@@ -81,7 +82,7 @@ def tell_story(scene: GuestLab) -> None:
 
 def wait_for_lane(scene: GuestLab) -> None:
     """Until the worker has seen the program that was just started."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         if "holdmem" in scene.vgpumgr("virtio", "show", "vm01", "-o", "json"):
             return

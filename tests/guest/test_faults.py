@@ -45,9 +45,10 @@ def used_bytes(scene: GuestLab) -> int:
 
 def test_who_uses_what_while_it_runs(vm: GuestLab) -> None:
     idle = used_bytes(vm)
-    running = vm.shell(VM, 1).start("holdmem 96 4")
+    running = vm.shell(VM, 1).start("holdmem 96 600")
     wait_for(lambda: any(x["memory_bytes"] >= 96 * MIB for x in lanes_named(vm, "holdmem")), "lane")
     assert used_bytes(vm) >= idle + 96 * MIB
+    vm.shell(VM).check("killall -USR1 holdmem")
     assert vm.shell(VM, 1).finish(running).status == 0
     wait_for(lambda: not channel(vm)["lanes"], "lane closed")
     assert used_bytes(vm) <= idle
@@ -62,10 +63,11 @@ def test_a_killed_guest_process_leaves_nothing(vm: GuestLab) -> None:
 
 
 def test_worker_killed_gives_a_cuda_error_and_the_next_process_works(vm: GuestLab) -> None:
-    running = vm.shell(VM, 1).start("holdmem 16 8")
+    running = vm.shell(VM, 1).start("holdmem 16 600")
     wait_for(lambda: lanes_named(vm, "holdmem"), "lane")
     before = channel(vm)
     os.kill(before["worker_pid"], signal.SIGKILL)
+    vm.shell(VM).check("killall -USR1 holdmem")
     failed = vm.shell(VM, 1).finish(running)
     assert failed.status != 0
     assert "cudaError" in failed.output
@@ -134,8 +136,11 @@ def test_guest_destroyed_in_mid_kernel_frees_everything(vm: GuestLab) -> None:
 
 
 def test_one_process_too_many_is_told_so_and_the_others_go_on(vm: GuestLab) -> None:
-    many = "for i in $(seq 20); do holdmem 8 8 >/tmp/many.$i 2>&1 & done; wait; cat /tmp/many.*"
-    output = vm.shell(VM).run(many).output
+    begin = "for i in $(seq 20); do holdmem 8 600 >/tmp/many.$i 2>&1 & done"
+    settled = "while [ $(cat /tmp/many.* | grep -c -e ^HOLD -e 'all lanes') -lt 20 ]; do usleep 100000; done"
+    output = (
+        vm.shell(VM).run(f"{begin}; {settled}; killall -USR1 holdmem; wait; cat /tmp/many.*").output
+    )
     passed = output.count("PASS holdmem")
     assert 16 <= passed < 20, output
     assert output.count("all lanes of this VM are in use by other processes") == 20 - passed

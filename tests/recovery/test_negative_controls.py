@@ -11,7 +11,6 @@ from tests.recovery.breakages import IN_ORDER, IN_SYNC
 from tests.recovery.commands import run
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("name", sorted(IN_ORDER))
 def test_the_sweep_notices(name: str) -> None:
     words = ("--every", "3", "--nested", "0", "--break", name, "attach turns MIG mode on")
@@ -20,7 +19,6 @@ def test_the_sweep_notices(name: str) -> None:
     assert done["code"] == 1
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("name", sorted(IN_SYNC))
 def test_power_failures_notice(name: str) -> None:
     done = run("power", "--states", "400", "--break", name)

@@ -15,7 +15,6 @@ EVERY = "811"
 AT_LEAST = {"off": 75, "mig": 75, "used": 90, "sliced": 35, "running": 70, "booted": 90}
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("machine", [machine.name for machine in MACHINES])
 def test_each_verb_killed_and_then_another(machine: str) -> None:
     done = run("pairs", "--every", EVERY, machine)

@@ -18,7 +18,6 @@ NAMES = [scenario.name for scenario in SCENARIOS]
 NESTED = ("attach turns MIG mode on", "detach turns MIG mode off", "attach that fails late")
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("part", range(6))
 def test_killed_at_every_step_and_journal_write(part: int) -> None:
     """Every kind of operation, at every sixth point, from a first that differs by kind."""
@@ -43,7 +42,6 @@ def test_killed_again_in_recovery() -> None:
     assert done["planned"] == done["happened"] >= 40
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_killed_at_random(seed: int) -> None:
     done = run("kill_many", "--seed", str(seed), "--count", "600")
@@ -58,7 +56,6 @@ def test_two_commands_killed_one_after_the_other() -> None:
     assert done["cases"] >= 500
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("part", ["0/2", "1/2"])
 def test_power_fails_at_any_moment(part: str) -> None:
     done = run("power", "--states", "1000", "--part", part)
@@ -73,7 +70,6 @@ def test_any_damage_to_the_state_directory() -> None:
     assert done["damaged"] == 300
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("first", range(1, 1200, 300))
 def test_simulated_histories(first: int) -> None:
     seeds = range(first, first + 300)

@@ -249,6 +249,7 @@ def test_the_answer_to_an_interrupted_call_is_not_taken_for_the_next_one_s(
     helper: Helper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(helpers, "INTERRUPT_GRACE_S", LONG_S)
+    assert helper.call("add", {"a": 0, "b": 0}, LONG_S) == 0
     interrupt(monkeypatch, helper, 1)
     with pytest.raises(KeyboardInterrupt):
         helper.call("add", {"a": 1, "b": 1}, LONG_S)
@@ -266,6 +267,7 @@ def test_an_interrupted_call_that_goes_on_is_late(
 ) -> None:
     """Whoever undoes must know that it may still take effect; a second Ctrl-C waits no longer."""
     monkeypatch.setattr(helpers, "INTERRUPT_GRACE_S", grace_s)
+    assert helper.call("add", {"a": 0, "b": 0}, LONG_S) == 0
     interrupt(monkeypatch, helper, times)
     with pytest.raises(HelperLateError) as caught:
         helper.call("wait_for", {"path": str(tmp_path / "go")}, LONG_S, "wait for it")
@@ -273,6 +275,33 @@ def test_an_interrupted_call_that_goes_on_is_late(
     assert [late.what for late in records.list_late()] == ["wait for it"]
     assert not helper.is_usable
     (tmp_path / "go").touch()
+
+
+def test_a_call_interrupted_before_the_helper_is_there_is_not_made(
+    helper: Helper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        interrupt(patch, helper, 1)
+        with pytest.raises(KeyboardInterrupt):
+            helper.call("wait_for", {"path": str(tmp_path / "go")}, LONG_S)
+    assert helper.call("add", {"a": 20, "b": 22}, LONG_S) == 42
+
+
+def test_a_slow_start_is_no_part_of_the_call(records: LateRecords) -> None:
+    slow = [sys.executable, "-c", f"import time; time.sleep(2)\n{SCRIPT}"]
+    with Helper(slow, os.environ, records) as helper:
+        assert helper.call("add", {"a": 1, "b": 1}, 1) == 2
+
+
+def test_a_helper_that_does_not_start_is_killed(
+    records: LateRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(helpers, "START_S", 0.2)
+    never = Helper([sys.executable, "-c", "import time; time.sleep(600)"], os.environ, records)
+    with never, pytest.raises(HelperDiedError, match="add got no answer") as caught:
+        never.call("add", {"a": 1, "b": 1}, LONG_S)
+    assert "ended by signal 9" in str(caught.value.cause)
+    assert records.list_late() == []
 
 
 @pytest.fixture

@@ -83,7 +83,6 @@ def check_plan(
     assert plan.explanations[0][1].endswith("nothing is touched") == (calls == 0)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("board", "stride"), [(A30, 1), (A100, A100_STRIDE), (RTX, 1), (H100, STRIDE)]
 )
@@ -118,7 +117,6 @@ def test_an_h100_is_an_a100_under_other_names() -> None:
     assert renamed == set(make_oracle(H100).layouts)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("board", BOARDS)
 def test_what_no_layout_holds_is_refused(board: str) -> None:
     """Each smallest impossible target; whatever contains one is impossible as well."""

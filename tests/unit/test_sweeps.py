@@ -10,15 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.sweeps import BEGAN, LATE_S
+from tests.support.sweeps import BEGAN, BY_FILE, BY_PARAMETERS, LATE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = """
 import pytest
-@pytest.mark.sweep
 @pytest.mark.parametrize("part", range(4))
 def test_one(part): pass
-@pytest.mark.sweep
 @pytest.mark.parametrize("part", range(3))
 def test_other(part): pass
 def test_no_sweep(): pass
@@ -27,13 +25,15 @@ def test_no_sweep(): pass
 
 @pytest.mark.parametrize(("age_s", "done"), [(LATE_S - 600, 8), (LATE_S + 600, 3)])
 def test_a_late_run_does_one_part_of_each(tmp_path: Path, age_s: int, done: int) -> None:
-    (tmp_path / "test_it.py").write_text(TESTS)
+    place = tmp_path / "tests" / "recovery"
+    place.mkdir(parents=True)
+    (place / "test_it.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--no-skips"]
     command += ["-p", "tests.conftest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path]
     env = os.environ | {BEGAN: str(int(time.time()) - age_s), "PYTHONPATH": str(ROOT)}
     env.pop("PYTEST_XDIST_WORKER", None)
     run = subprocess.run(
-        [*command, tmp_path / "test_it.py"],
+        [*command, place / "test_it.py"],
         env=env, cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
@@ -41,3 +41,8 @@ def test_a_late_run_does_one_part_of_each(tmp_path: Path, age_s: int, done: int)
     assert "test_no_sweep PASSED" in run.stdout
     left_out = "5 parts of sweeps left out" in run.stdout
     assert left_out == (done == 3)
+
+
+def test_what_is_named_is_there() -> None:
+    """A file that was renamed would be swept no more."""
+    assert [name for name in (*BY_PARAMETERS, *BY_FILE) if not (ROOT / name).exists()] == []

@@ -44,6 +44,8 @@ from vgpumgr.model.frozen import dataclass
 __all__ = ["Helper", "HelperFaultError", "HelperState", "LateHelper", "LateRecords", "serve"]
 
 GRACE_S = 10.0
+#: for Python to start on a machine that is busy beyond measure; the deadline of a call counts from there
+START_S = 120.0
 MAX_STUCK = 32
 #: how long an interrupted caller waits for the answer to what it has asked already
 INTERRUPT_GRACE_S = 3.0
@@ -217,6 +219,7 @@ class Helper:
         self._buffer = b""
         self._late = False
         self._lost = False
+        self._ready = False
         self._asked = False
         try:
             self._socket, self._process = _spawn(argv, env)
@@ -247,6 +250,7 @@ class Helper:
         if self._late:
             raise self._late_error(f"{what} cannot be asked of a late helper")
         request = json.dumps({"method": method, "params": params}, default=encode) + "\n"
+        self._await_start(what)
         self._asked = True
         try:
             line = self._ask(request.encode(), timeout_s)
@@ -279,6 +283,18 @@ class Helper:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _await_start(self, what: str) -> None:
+        """Until it can take calls. One that does not get there has called nothing, and is killed."""
+        if self._ready:
+            return
+        try:
+            self._read_line(self._clock.monotonic_s() + START_S)
+        except OSError as error:
+            self._lost = True
+            self._process.kill()
+            raise self._died_error(what, error) from error
+        self._ready = True
 
     def _ask(self, request: bytes, timeout_s: float) -> bytes:
         deadline_s = self._clock.monotonic_s() + timeout_s

@@ -22,11 +22,13 @@ class HelperFaultError(Exception):
 
 def serve(fd: int, handlers: object) -> None:
     """The helper's side: answers calls by the public methods of ``handlers`` until the other hangs
-    up.
+    up. An empty line first says that it is there.
 
     Ends the process without clean-up: what a driver library would do at exit may itself hang.
     """
     with socket.socket(fileno=fd) as connection, connection.makefile("rwb") as stream:
+        stream.write(b"\n")
+        stream.flush()
         for line in stream:
             request = json.loads(line)
             answer = _answer(handlers, request["method"], request["params"])

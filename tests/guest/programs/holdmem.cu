@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * holdmem MIB SECONDS [spin [TURNS]]: holds MIB MiB of device memory for SECONDS, asleep or inside one kernel. Prints
- * "HOLD" when it holds them, for tests that look at it or kill it meanwhile, and PASS at the end.
+ * "HOLD" when it holds them, for tests that look at it or kill it meanwhile, and PASS at the end. SIGUSR1 ends the time.
  */
 #define PROGRAM "holdmem"
 #include "check.h"
 
+#include <csignal>
 #include <cstring>
 #include <unistd.h>
+
+/* A signal with a handler ends sleep(). */
+static void let_go(int) {}
 
 /* Turns until the host lets go by a copy in another stream, or at most `most` times. */
 __global__ void spin(volatile int *stop, unsigned long long most, unsigned long long *turns)
@@ -46,6 +50,7 @@ int main(int argc, char **argv)
 	const unsigned seconds = (unsigned)argument(argc, argv, 2, 1);
 	unsigned long long *memory;
 
+	std::signal(SIGUSR1, let_go);
 	CHECK(cudaMalloc(&memory, bytes));
 	if (argc > 3 && !std::strcmp(argv[3], "spin")) {
 		spin_for(seconds, argc > 4 ? (unsigned long long)argument(argc, argv, 4, 1) : 1ull << 40, memory);
