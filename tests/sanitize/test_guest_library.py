@@ -19,7 +19,7 @@ PROGRAMS = ("devices", "batches", "attributes", "graphs", "functions")
 #: not over the channel: see tests/unit/test_calls_programs.py
 REFUSED = {"dependencies", "read_back"}
 #: managed memory has a device's addresses, which are the sanitizers' own
-MANAGED = {"advice"}
+MANAGED = {"advice", "advised_pages", "wrong_advice"}
 
 
 def list_cases(program: str) -> list[str]:

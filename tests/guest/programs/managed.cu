@@ -224,6 +224,11 @@ static void advise(int n)
 	cudaMemLocation here = { cudaMemLocationTypeDevice, { 0 } };
 	CHECK(cudaMemAdvise(cells, n * sizeof(int), cudaMemAdviseSetPreferredLocation, here));
 	CHECK(cudaMemPrefetchAsync(cells, n * sizeof(int), here, 0, stream));
+	int preferred = 7, last = 7;
+	CHECK(cudaMemRangeGetAttribute(&preferred, sizeof(preferred), cudaMemRangeAttributePreferredLocation, cells, n * sizeof(int)));
+	CHECK(cudaMemRangeGetAttribute(&last, sizeof(last), cudaMemRangeAttributeLastPrefetchLocation, cells, n * sizeof(int)));
+	if (preferred != 0 || last != 0)
+		FAIL("preferred at %d, prefetched to %d", preferred, last);
 #endif
 	bump<<<1, 1, 0, stream>>>(cells + n - 1, 1, 1);
 	CHECK(cudaStreamSynchronize(stream));

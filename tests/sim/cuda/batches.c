@@ -343,11 +343,97 @@ static void advice(void)
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemDiscardBatchAsync(at, sizes, COUNT, 0, stream));
 }
 
+static int ask(CUmem_range_attribute attribute, CUdeviceptr at, size_t bytes)
+{
+	int value = 77;
+
+	OK(cuMemRangeGetAttribute(&value, sizeof(value), attribute, at, bytes));
+	return value;
+}
+
+/* Page by page, also by pieces that were never named together. */
+static void advised_pages(void)
+{
+	const CUmemLocation here = { .type = CU_MEM_LOCATION_TYPE_DEVICE }, host = { .type = CU_MEM_LOCATION_TYPE_HOST },
+			    node = { .type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 1 };
+	const size_t page = 4096, all = 8 * page;
+	CUdeviceptr device, m;
+	CUstream stream;
+	int list[3];
+
+	begin(&device, &stream);
+	OK(cuMemAllocManaged(&m, all, CU_MEM_ATTACH_GLOBAL));
+	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, m, all) == 0);
+	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, m, all) == CU_DEVICE_INVALID);
+	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE, m, all) == CU_MEM_LOCATION_TYPE_INVALID);
+	OK(cuMemAdvise_v2(m + 2 * page, 1, CU_MEM_ADVISE_SET_READ_MOSTLY, here)); /* a byte is its page */
+	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, m + 2 * page, page) == 1);
+	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, m + 2 * page, page + 1) == 0);
+	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, m + page, page) == 0);
+	OK(cuMemAdvise_v2(m, 2 * page, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, here));
+	OK(cuMemAdvise_v2(m + page, all - page, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, here));
+	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, m, all) == 0);
+	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE, m, all) == CU_MEM_LOCATION_TYPE_DEVICE);
+	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, m + 2 * page, page) == 1);
+	OK(cuMemAdvise_v2(m + 7 * page, page, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, node));
+	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, m, all) == CU_DEVICE_INVALID);
+	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, m + 7 * page, page) == CU_DEVICE_CPU);
+	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE, m + 7 * page, page) == CU_MEM_LOCATION_TYPE_HOST_NUMA);
+	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID, m + 7 * page, page) == 1);
+	OK(cuMemAdvise_v2(m, all, CU_MEM_ADVISE_SET_ACCESSED_BY, host));
+	OK(cuMemAdvise_v2(m, 3 * page, CU_MEM_ADVISE_SET_ACCESSED_BY, here));
+	OK(cuMemRangeGetAttribute(list, sizeof(list), CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, m, 3 * page));
+	EXPECT(list[0] == 0 && list[1] == CU_DEVICE_CPU && list[2] == CU_DEVICE_INVALID);
+	OK(cuMemRangeGetAttribute(list, sizeof(list), CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, m, all));
+	EXPECT(list[0] == CU_DEVICE_CPU && list[1] == CU_DEVICE_INVALID);
+	OK(cuMemPrefetchAsync_v2(m, page, here, 0, stream));
+	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, m, page) == 0);
+	OK(cuMemPrefetchAsync_v2(m, all, host, 0, stream));
+	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, m, all) == CU_DEVICE_CPU);
+	OK(cuStreamSynchronize(stream));
+	OK(cuMemFree(m));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemRangeGetAttribute(list, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, m, page));
+	OK(cuMemAllocManaged(&m, all, CU_MEM_ATTACH_GLOBAL)); /* nothing is left of what lay there */
+	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, m + 2 * page, page) == 0);
+	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, m, all) == CU_DEVICE_INVALID);
+}
+
+static void wrong_advice(void)
+{
+	const CUmemLocation far = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 99 }, none = { .type = CU_MEM_LOCATION_TYPE_INVALID },
+			    node = { .type = CU_MEM_LOCATION_TYPE_HOST_NUMA }, here = { .type = CU_MEM_LOCATION_TYPE_DEVICE };
+	CUmem_range_attribute both[2] = { CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION };
+	size_t sizes[2] = { 4, 4 };
+	int value, other;
+	void *values[2] = { &value, &other };
+	CUdeviceptr device, m;
+	CUstream stream;
+
+	begin(&device, &stream);
+	OK(cuMemAllocManaged(&m, 4096, CU_MEM_ATTACH_GLOBAL));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_DEVICE, cuMemAdvise_v2(m, 4096, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, far));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_DEVICE, cuMemAdvise_v2(m, 4096, CU_MEM_ADVISE_SET_ACCESSED_BY, node));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemAdvise_v2(m, 4096, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, none));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemAdvise_v2(m, 4097, CU_MEM_ADVISE_SET_READ_MOSTLY, here));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemAdvise_v2(device, 1, CU_MEM_ADVISE_SET_READ_MOSTLY, here));
+	OK(cuMemAdvise_v2(m, 4096, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, far)); /* that one asks for no place */
+	EXPECT_ERROR(CUDA_ERROR_INVALID_DEVICE, cuMemPrefetchAsync_v2(m, 4096, far, 0, stream));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemRangeGetAttribute(&value, 8, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, m, 1));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemRangeGetAttribute(&value, 4, (CUmem_range_attribute)9, m, 1));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemRangeGetAttribute(NULL, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, m, 1));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemRangeGetAttribute(&value, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, m, 0));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemRangeGetAttribute(&value, 6, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, m, 1));
+	OK(cuMemRangeGetAttributes(values, sizes, both, 2, m, 4096));
+	EXPECT(value == 0 && other == CU_DEVICE_INVALID);
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemRangeGetAttributes(values, sizes, both, 0, m, 4096));
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		{ "there_and_back", there_and_back }, { "read_at_the_call", read_at_the_call }, { "wrong", wrong }, { "named", named }, { "captured", captured },
-		{ "boxes", boxes }, { "wrong_boxes", wrong_boxes }, { "advice", advice },
+		{ "boxes", boxes }, { "wrong_boxes", wrong_boxes }, { "advice", advice }, { "advised_pages", advised_pages },
+		{ "wrong_advice", wrong_advice },
 		{ NULL, NULL },
 	};
 

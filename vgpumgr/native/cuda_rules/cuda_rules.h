@@ -20,6 +20,34 @@
 CUresult cuda_error_name(CUresult error, const char **name);
 CUresult cuda_error_string(CUresult error, const char **text);
 
+/* ---- advice.c */
+
+/* Of one process: pieces of managed memory, sorted by address. The caller has the lock. */
+struct cuda_advice {
+	struct cuda_pages *at;
+	size_t count, room;
+};
+
+/* Some of an allocation's memory; `owner` is a number of that allocation that no other has. */
+struct cuda_managed {
+	uint64_t owner, base, size;
+	uint64_t start, bytes;
+};
+
+CUmemLocation cuda_location_of(CUdevice device);
+/* Both also write a location in the form in which it is kept. */
+CUresult cuda_check_advice(CUmem_advise advice, CUmemLocation *where, int devices);
+CUresult cuda_check_prefetch(CUmemLocation *where, int devices);
+CUresult cuda_advise(struct cuda_advice *a, const struct cuda_managed *memory, CUmem_advise advice, CUmemLocation where);
+CUresult cuda_note_prefetch(struct cuda_advice *a, const struct cuda_managed *memory, CUmemLocation where);
+void cuda_forget_advice(struct cuda_advice *a, uint64_t owner);
+/* cuMemRangeGetAttribute, and the same of several with a function that is it. */
+CUresult cuda_range_attribute(const struct cuda_advice *a, const struct cuda_managed *memory, CUmem_range_attribute attribute,
+			      void *data, size_t size);
+typedef CUresult cuda_range_question(void *data, size_t size, CUmem_range_attribute attribute, CUdeviceptr at, size_t bytes);
+CUresult cuda_range_attributes(void **data, const size_t *sizes, const CUmem_range_attribute *attributes, size_t count,
+			       CUdeviceptr at, size_t bytes, cuda_range_question *ask);
+
 /* ---- copy_batch.c */
 
 /* cuMemcpyBatchAsync's arguments: `first[k]` is the first copy that has the k-th attributes. */

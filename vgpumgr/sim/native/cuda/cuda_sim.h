@@ -193,6 +193,8 @@ CUresult vm_alloc(struct context *ctx, uint64_t size, bool of_module, uint64_t *
 CUresult vm_add_host(struct context *ctx, enum allocation_kind kind, uint64_t addr, uint64_t size, unsigned flags);
 /* Takes out the allocation that starts at addr, if `may` says yes; *out gets what it was. */
 CUresult vm_remove(uint64_t addr, bool (*may)(const struct allocation *), struct allocation *out);
+/* managed.c: of memory that is freed. */
+void advice_forget(const struct allocation *a);
 /* Frees everything of a context; host memory too. */
 void vm_remove_context(struct context *ctx);
 /* The allocation that holds addr. */

@@ -1,50 +1,105 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Advice about managed memory, which has one place here: checked, and followed by doing nothing. */
+/* Advice about managed memory, which has one place here: checked, kept for who asks, and followed by doing nothing. */
+#include <pthread.h>
+
 #include "cuda_sim.h"
 
-static CUresult check(CUdeviceptr address, size_t bytes)
+static struct {
+	pthread_mutex_t lock;
+	struct cuda_advice kept;
+} advice = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static bool find(CUdeviceptr address, size_t bytes, struct cuda_managed *m)
 {
 	struct allocation a;
 
-	return bytes && vm_contains(address, bytes, &a) && a.managed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (!bytes || !vm_contains(address, bytes, &a) || !a.managed)
+		return false;
+	*m = (struct cuda_managed){ .owner = a.id, .base = a.addr, .size = a.size, .start = address, .bytes = bytes };
+	return true;
 }
 
-CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device)
+void advice_forget(const struct allocation *a)
 {
-	(void)device;
+	pthread_mutex_lock(&advice.lock);
+	cuda_forget_advice(&advice.kept, a->id);
+	pthread_mutex_unlock(&advice.lock);
+}
+
+CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise what, CUmemLocation location)
+{
+	struct cuda_managed memory;
+	CUresult r;
+
 	CONTEXT_ENTER(ctx);
-	if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY)
-		return CUDA_ERROR_INVALID_VALUE;
-	return check(address, bytes);
+	r = cuda_check_advice(what, &location, drv.n_devices);
+	if (r != CUDA_SUCCESS || !find(address, bytes, &memory))
+		return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&advice.lock);
+	r = cuda_advise(&advice.kept, &memory, what, location);
+	pthread_mutex_unlock(&advice.lock);
+	return r;
 }
 
-CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location)
+CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise what, CUdevice device)
 {
-	return cuMemAdvise(address, bytes, advice, location.id);
+	return cuMemAdvise_v2(address, bytes, what, cuda_location_of(device));
 }
 
-static CUresult check_on_stream(CUstream handle, CUdeviceptr address, size_t bytes)
+static CUresult prefetch(CUstream handle, CUdeviceptr address, size_t bytes, const CUmemLocation *to)
 {
+	struct cuda_managed memory;
 	struct stream *stream;
+	CUmemLocation where = to ? *to : (CUmemLocation){ .type = CU_MEM_LOCATION_TYPE_HOST };
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
 	DRV_LOCKED();
 	r = stream_get(ctx, handle, &stream);
-	return r == CUDA_SUCCESS ? check(address, bytes) : r;
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_prefetch(&where, drv.n_devices);
+	if (r == CUDA_SUCCESS)
+		r = find(address, bytes, &memory) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS || !to)
+		return r;
+	pthread_mutex_lock(&advice.lock);
+	r = cuda_note_prefetch(&advice.kept, &memory, where);
+	pthread_mutex_unlock(&advice.lock);
+	return r;
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream)
 {
-	(void)device;
-	return check_on_stream(stream, address, bytes);
+	const CUmemLocation to = cuda_location_of(device);
+
+	return prefetch(stream, address, bytes, &to);
 }
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags,
 			       CUstream stream)
 {
-	(void)location;
-	return flags ? CUDA_ERROR_INVALID_VALUE : check_on_stream(stream, address, bytes);
+	return flags ? CUDA_ERROR_INVALID_VALUE : prefetch(stream, address, bytes, &location);
+}
+
+CUresult cuMemRangeGetAttribute(void *data, size_t size, CUmem_range_attribute attribute, CUdeviceptr address, size_t bytes)
+{
+	struct cuda_managed memory;
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	(void)ctx;
+	if (!find(address, bytes, &memory))
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&advice.lock);
+	r = cuda_range_attribute(&advice.kept, &memory, attribute, data, size);
+	pthread_mutex_unlock(&advice.lock);
+	return r;
+}
+
+CUresult cuMemRangeGetAttributes(void **data, size_t *sizes, CUmem_range_attribute *attributes, size_t count, CUdeviceptr address,
+				 size_t bytes)
+{
+	return cuda_range_attributes(data, sizes, attributes, count, address, bytes, cuMemRangeGetAttribute);
 }
 
 CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t bytes, unsigned int flags)
@@ -55,17 +110,22 @@ CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t byt
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!vm_find(address, &a) || a.addr != address || (bytes && bytes != a.size))
 		return CUDA_ERROR_INVALID_VALUE;
-	return check_on_stream(stream, address, a.size);
+	return prefetch(stream, address, a.size, NULL);
 }
 
-static CUresult check_each(const CUdeviceptr *at, const size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
+static CUresult prefetch_each(const CUdeviceptr *at, const size_t *sizes, size_t count, const CUmemLocation *places,
+			      const size_t *first, size_t kinds, unsigned long long flags, CUstream stream)
 {
 	CUresult r = at && sizes && count && !flags && !stream_is_legacy(stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	size_t kind = 0;
 
 	CONTEXT_ENTER(ctx);
 	(void)ctx;
-	for (size_t i = 0; i < count && r == CUDA_SUCCESS; i++)
-		r = check_on_stream(stream, at[i], sizes[i]);
+	for (size_t i = 0; i < count && r == CUDA_SUCCESS; i++) {
+		while (kind + 1 < kinds && first[kind + 1] <= i)
+			kind++;
+		r = prefetch(stream, at[i], sizes[i], places ? &places[kind] : NULL);
+	}
 	return r;
 }
 
@@ -74,13 +134,13 @@ CUresult cuMemPrefetchBatchAsync(CUdeviceptr *at, size_t *sizes, size_t count, C
 {
 	CUresult r = places ? cuda_check_parts(first, kinds, count) : CUDA_ERROR_INVALID_VALUE;
 
-	return r == CUDA_SUCCESS ? check_each(at, sizes, count, flags, stream) : r;
+	return r == CUDA_SUCCESS ? prefetch_each(at, sizes, count, places, first, kinds, flags, stream) : r;
 }
 
 /* What is discarded may be read as it was. */
 CUresult cuMemDiscardBatchAsync(CUdeviceptr *at, size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
 {
-	return check_each(at, sizes, count, flags, stream);
+	return prefetch_each(at, sizes, count, NULL, NULL, 0, flags, stream);
 }
 
 CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *at, size_t *sizes, size_t count, CUmemLocation *places, size_t *first,

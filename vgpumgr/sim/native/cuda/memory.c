@@ -88,6 +88,8 @@ CUresult cuMemFree_v2(CUdeviceptr addr)
 	if (r != CUDA_SUCCESS)
 		return r;
 	r = vm_remove(addr, may_free, &a);
+	if (r == CUDA_SUCCESS && a.managed)
+		advice_forget(&a);
 	if (r == CUDA_SUCCESS && a.pool) {
 		DRV_LOCKED();
 		pool_freed(a.pool, a.size);

@@ -32,7 +32,8 @@
 	X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags) X(cuOccupancyAvailableDynamicSMemPerBlock)       \
 	X(cuOccupancyMaxPotentialClusterSize) X(cuOccupancyMaxActiveClusters)                                    \
 	X(cuMemGetInfo) X(cuMemAlloc) X(cuMemAllocPitch) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost)         \
-	X(cuMemAllocManaged) X(cuMemAdvise) X(cuMemPrefetchAsync) X(cuStreamAttachMemAsync)                          \
+	X(cuMemAllocManaged) X(cuMemAdvise) X(cuMemPrefetchAsync) X(cuMemRangeGetAttribute) X(cuMemRangeGetAttributes) \
+	X(cuStreamAttachMemAsync)                                                                                \
 	X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuMemHostGetFlags)            \
 	X(cuPointerGetAttributes) X(cuPointerGetAttribute)                                                       \
 	X(cuMemcpy) X(cuMemcpyAsync) X(cuMemcpyHtoD) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoH) X(cuMemcpyDtoHAsync)   \
@@ -89,7 +90,8 @@
 #else
 #define DRIVER_CALLS_OF_VERSION(X)                                                                               \
 	X(cuGraphGetEdges_v2) X(cuGraphNodeGetDependencies_v2) X(cuGraphNodeGetDependentNodes_v2)                \
-	X(cuGraphAddDependencies_v2) X(cuGraphRemoveDependencies_v2) X(cuStreamUpdateCaptureDependencies_v2)
+	X(cuGraphAddDependencies_v2) X(cuGraphRemoveDependencies_v2) X(cuStreamUpdateCaptureDependencies_v2)    \
+	X(cuMemAdvise_v2) X(cuMemPrefetchAsync_v2)
 #endif
 
 #define DRIVER_FIELD(name) __typeof__(&name) name;

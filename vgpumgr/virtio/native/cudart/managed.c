@@ -27,11 +27,27 @@ API cudaError_t cudaMallocManaged(void **devPtr, size_t size, unsigned int flags
 STREAM_API(cudaStreamAttachMemAsync, (cudaStream_t stream, void *devPtr, size_t length, unsigned int flags),
 	   RT_CALL(cuStreamAttachMemAsync, stream, (CUdeviceptr)devPtr, length, flags))
 
-#if CUDART_VERSION >= 13000
 static CUmemLocation locate(struct cudaMemLocation location)
 {
 	return (CUmemLocation){ .type = (CUmemLocationType)location.type, .id = location.id };
 }
+
+_Static_assert(sizeof(enum cudaMemRangeAttribute) == sizeof(CUmem_range_attribute), "one and the same");
+
+API cudaError_t cudaMemRangeGetAttribute(void *data, size_t dataSize, enum cudaMemRangeAttribute attribute, const void *devPtr,
+					 size_t count)
+{
+	return rt_done(RT_CALL(cuMemRangeGetAttribute, data, dataSize, (CUmem_range_attribute)attribute, (CUdeviceptr)devPtr, count));
+}
+
+API cudaError_t cudaMemRangeGetAttributes(void **data, size_t *dataSizes, enum cudaMemRangeAttribute *attributes,
+					  size_t numAttributes, const void *devPtr, size_t count)
+{
+	return rt_done(RT_CALL(cuMemRangeGetAttributes, data, dataSizes, (CUmem_range_attribute *)attributes, numAttributes,
+			       (CUdeviceptr)devPtr, count));
+}
+
+#if CUDART_VERSION >= 13000
 
 API cudaError_t cudaMemAdvise(const void *devPtr, size_t count, enum cudaMemoryAdvise advice,
 			      struct cudaMemLocation location)
@@ -67,20 +83,13 @@ API cudaError_t cudaMemAdvise(const void *devPtr, size_t count, enum cudaMemoryA
 API cudaError_t cudaMemAdvise_v2(const void *devPtr, size_t count, enum cudaMemoryAdvise advice,
 				 struct cudaMemLocation location)
 {
-	return cudaMemAdvise(devPtr, count, advice, location.id);
+	return rt_done(RT_CALL(cuMemAdvise_v2, (CUdeviceptr)devPtr, count, (CUmem_advise)advice, locate(location)));
 }
 
 STREAM_API(cudaMemPrefetchAsync, (const void *devPtr, size_t count, int dstDevice, cudaStream_t stream),
 	   RT_CALL(cuMemPrefetchAsync, (CUdeviceptr)devPtr, count, dstDevice, stream))
 
-static cudaError_t prefetch(const void *at, size_t count, int device, unsigned int flags, cudaStream_t stream)
-{
-	if (flags)
-		return cudaErrorInvalidValue;
-	return RT_CALL(cuMemPrefetchAsync, (CUdeviceptr)at, count, device, stream);
-}
-
 STREAM_API(cudaMemPrefetchAsync_v2, (const void *devPtr, size_t count, struct cudaMemLocation location,
 				     unsigned int flags, cudaStream_t stream),
-	   prefetch(devPtr, count, location.id, flags, stream))
+	   RT_CALL(cuMemPrefetchAsync_v2, (CUdeviceptr)devPtr, count, locate(location), flags, stream))
 #endif

@@ -1,64 +1,122 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Advice about managed memory: checked, and followed by doing nothing, for every answer is right without it. */
+/* Advice about managed memory: checked, kept for who asks, and followed by doing nothing, for every answer is right without it. */
+#include <pthread.h>
+
 #include "shim.h"
 
-static CUresult check_advised(CUdeviceptr address, size_t bytes)
+static struct {
+	pthread_mutex_t lock;
+	struct cuda_advice kept;
+} advice = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static CUresult find(CUdeviceptr address, size_t bytes, struct cuda_managed *m)
 {
 	struct shim_range range;
-	CUresult r = shim_ready();
 
-	if (r != CUDA_SUCCESS)
-		return r;
 	if (!bytes || !shim_range_find(SHIM_RANGE_DEVICE, address, &range) || !range.managed || range.host)
 		return CUDA_ERROR_INVALID_VALUE;
+	*m = (struct cuda_managed){ .owner = range.id, .base = range.start, .size = range.bytes, .start = address, .bytes = bytes };
 	return bytes <= range.bytes - (address - range.start) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-SHIM_API CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device)
+void shim_advice_forget(const struct shim_range *range)
 {
-	(void)device;
-	if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY)
-		return CUDA_ERROR_INVALID_VALUE;
-	return check_advised(devPtr, count);
+	pthread_mutex_lock(&advice.lock);
+	cuda_forget_advice(&advice.kept, range->id);
+	pthread_mutex_unlock(&advice.lock);
 }
 
-SHIM_API CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location)
+SHIM_API CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise what, CUmemLocation location)
 {
-	return cuMemAdvise(devPtr, count, advice, location.id);
+	struct cuda_managed memory;
+	uint32_t devices;
+	CUresult r = shim_device_count(&devices);
+
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_advice(what, &location, (int)devices);
+	if (r == CUDA_SUCCESS)
+		r = find(devPtr, count, &memory);
+	if (r != CUDA_SUCCESS)
+		return r;
+	pthread_mutex_lock(&advice.lock);
+	r = cuda_advise(&advice.kept, &memory, what, location);
+	pthread_mutex_unlock(&advice.lock);
+	return r;
 }
 
-static CUresult prefetch(CUdeviceptr address, size_t bytes, CUstream hStream)
+SHIM_API CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise what, CUdevice device)
 {
+	return cuMemAdvise_v2(devPtr, count, what, cuda_location_of(device));
+}
+
+/* `to` is NULL where nothing is prefetched. */
+static CUresult prefetch(CUdeviceptr address, size_t bytes, const CUmemLocation *to, CUstream hStream)
+{
+	CUmemLocation where = to ? *to : (CUmemLocation){ .type = CU_MEM_LOCATION_TYPE_HOST };
+	struct cuda_managed memory;
 	uint64_t context, stream;
+	uint32_t devices;
 	CUresult r = shim_enter(&context);
 
 	if (r == CUDA_SUCCESS)
 		r = shim_stream(hStream, &context, &stream);
-	return r == CUDA_SUCCESS ? check_advised(address, bytes) : r;
+	if (r == CUDA_SUCCESS)
+		r = shim_device_count(&devices);
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_prefetch(&where, (int)devices);
+	if (r == CUDA_SUCCESS)
+		r = find(address, bytes, &memory);
+	if (r != CUDA_SUCCESS || !to)
+		return r;
+	pthread_mutex_lock(&advice.lock);
+	r = cuda_note_prefetch(&advice.kept, &memory, where);
+	pthread_mutex_unlock(&advice.lock);
+	return r;
 }
 
 SHIM_API CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream)
 {
-	(void)dstDevice;
-	return prefetch(devPtr, count, hStream);
+	const CUmemLocation to = cuda_location_of(dstDevice);
+
+	return prefetch(devPtr, count, &to, hStream);
 }
 
 SHIM_API CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream)
 {
-	return cuMemPrefetchAsync(devPtr, count, dstDevice, hStream ? hStream : CU_STREAM_PER_THREAD);
+	return cuMemPrefetchAsync(devPtr, count, dstDevice, SHIM_PER_THREAD(hStream));
 }
 
 SHIM_API CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags,
 					CUstream hStream)
 {
-	(void)location;
-	return flags ? CUDA_ERROR_INVALID_VALUE : prefetch(devPtr, count, hStream);
+	return flags ? CUDA_ERROR_INVALID_VALUE : prefetch(devPtr, count, &location, hStream);
 }
 
 SHIM_API CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count, CUmemLocation location,
 					     unsigned int flags, CUstream hStream)
 {
-	return cuMemPrefetchAsync_v2(devPtr, count, location, flags, hStream ? hStream : CU_STREAM_PER_THREAD);
+	return cuMemPrefetchAsync_v2(devPtr, count, location, flags, SHIM_PER_THREAD(hStream));
+}
+
+SHIM_API CUresult cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute, CUdeviceptr devPtr, size_t count)
+{
+	struct cuda_managed memory;
+	CUresult r = shim_ready();
+
+	if (r == CUDA_SUCCESS)
+		r = find(devPtr, count, &memory);
+	if (r != CUDA_SUCCESS)
+		return r;
+	pthread_mutex_lock(&advice.lock);
+	r = cuda_range_attribute(&advice.kept, &memory, attribute, data, dataSize);
+	pthread_mutex_unlock(&advice.lock);
+	return r;
+}
+
+SHIM_API CUresult cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes, size_t numAttributes,
+					  CUdeviceptr devPtr, size_t count)
+{
+	return cuda_range_attributes(data, dataSizes, attributes, numAttributes, devPtr, count, cuMemRangeGetAttribute);
 }
 
 /* Memory that a stream has for itself is treated like all other: what touches it waits for more than it must. */
@@ -82,15 +140,20 @@ SHIM_API CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, siz
 
 SHIM_API CUresult cuStreamAttachMemAsync_ptsz(CUstream hStream, CUdeviceptr dptr, size_t length, unsigned int flags)
 {
-	return cuStreamAttachMemAsync(hStream ? hStream : CU_STREAM_PER_THREAD, dptr, length, flags);
+	return cuStreamAttachMemAsync(SHIM_PER_THREAD(hStream), dptr, length, flags);
 }
 
-static CUresult advise_each(const CUdeviceptr *at, const size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
+static CUresult prefetch_each(const CUdeviceptr *at, const size_t *sizes, size_t count, const CUmemLocation *places,
+			      const size_t *first, size_t kinds, unsigned long long flags, CUstream stream)
 {
 	CUresult r = at && sizes && count && !flags && stream && stream != CU_STREAM_LEGACY ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	size_t kind = 0;
 
-	for (size_t i = 0; i < count && r == CUDA_SUCCESS; i++)
-		r = prefetch(at[i], sizes[i], stream);
+	for (size_t i = 0; i < count && r == CUDA_SUCCESS; i++) {
+		while (kind + 1 < kinds && first[kind + 1] <= i)
+			kind++;
+		r = prefetch(at[i], sizes[i], places ? &places[kind] : NULL, stream);
+	}
 	return r;
 }
 
@@ -101,7 +164,7 @@ SHIM_API CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, siz
 
 	if (r == CUDA_SUCCESS)
 		r = prefetchLocs ? cuda_check_parts(prefetchLocIdxs, numPrefetchLocs, count) : CUDA_ERROR_INVALID_VALUE;
-	return r == CUDA_SUCCESS ? advise_each(dptrs, sizes, count, flags, hStream) : r;
+	return r == CUDA_SUCCESS ? prefetch_each(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream) : r;
 }
 
 SHIM_API CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs,
@@ -115,7 +178,7 @@ SHIM_API CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size
 {
 	CUresult r = shim_ready();
 
-	return r == CUDA_SUCCESS ? advise_each(dptrs, sizes, count, flags, hStream) : r;
+	return r == CUDA_SUCCESS ? prefetch_each(dptrs, sizes, count, NULL, NULL, 0, flags, hStream) : r;
 }
 
 SHIM_API CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream hStream)

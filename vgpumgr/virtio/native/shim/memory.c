@@ -174,8 +174,10 @@ SHIM_API CUresult cuMemFree_v2(CUdeviceptr dptr)
 	if (!take(dptr, &range))
 		return CUDA_ERROR_INVALID_VALUE;
 	in.context = range.context;
-	if (range.managed)
+	if (range.managed) {
+		shim_advice_forget(&range);
 		return shim_managed_free(&range);
+	}
 	return vg_send_memory_free(&in);
 }
 

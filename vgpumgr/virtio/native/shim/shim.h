@@ -102,6 +102,8 @@ bool shim_range_remove(enum shim_range_kind kind, struct shim_range *found);
 void shim_range_forget(enum shim_range_kind kind, uint64_t owner);
 /* Managed memory among the bytes: touching them may need a call, so not while a frame is made. */
 bool shim_range_is_managed(const void *at, size_t bytes);
+/* advice.c: of managed memory that is freed. */
+void shim_advice_forget(const struct shim_range *range);
 /* Who hears of managed memory: before the device uses what starts there, and when a context is no more. */
 struct shim_managed_watcher {
 	CUresult (*use)(uint64_t start);
