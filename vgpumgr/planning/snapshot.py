@@ -120,13 +120,9 @@ class NumaPolicy:
         if not self.is_far(node):
             return f"; on the VM's NUMA node {node}" if self.nodes else ""
         where = "no known NUMA node" if node is None else f"NUMA node {node}"
-        other = self._names()
-        why = (
-            f", as --gpu asks: the VM's is {other}"
-            if none is None
-            else f": {none} on the VM's ({other}) is free"
-        )
-        return f"; on {where}{why}"
+        if none is None:
+            return f"; on {where}, as --gpu asks: the VM's is {self._names()}"
+        return f"; on {where}: {none} on the VM's ({self._names()}) is free"
 
     def explain(self, where: Collection[str], what: str = "GPU") -> NoRoomError:
         """The refusal where nothing is near; ``where`` says what there is, and on which nodes."""

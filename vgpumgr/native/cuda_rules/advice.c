@@ -2,9 +2,10 @@
 /* Advice about managed memory and where it was prefetched to, page by page: kept for who asks, and followed by nobody. */
 #include "cuda_rules.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { PAGE = 4096, DEVICES = 64 };
 
@@ -117,7 +118,7 @@ static CUresult check_location(CUmemLocation *where, int devices)
 		return where->id >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 	case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
 		*where = (CUmemLocation){ .type = CU_MEM_LOCATION_TYPE_HOST_NUMA,
-					  .id = getcpu(NULL, &node) == 0 ? (int)node : 0 };
+					  .id = syscall(SYS_getcpu, NULL, &node, NULL) == 0 ? (int)node : 0 };
 		return CUDA_SUCCESS;
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
