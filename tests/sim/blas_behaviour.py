@@ -289,16 +289,12 @@ def wild_scalar(gpu: Gpu) -> None:
 
 
 def other_context(gpu: Gpu) -> None:
-    """A context that failed leaves another one alone."""
+    """A fault takes the device from the process: nothing more is to be had there, in no context."""
     second = c_void_p()
     assert scal(gpu, 2, 0x1000) == OK
     assert gpu.wait() == ILLEGAL_ADDRESS
-    gpu.ok(gpu.cuda.cuCtxCreate_v2(byref(second), 0, 0))
-    gpu.handle = c_void_p()
-    gpu.ok(gpu.blas.cublasCreate_v2(byref(gpu.handle)))
-    x = gpu.upload(np.ones(N, "f4"))
-    assert scal(gpu, 2, x) == OK
-    assert np.all(read(gpu, x) == 2)
+    assert gpu.cuda.cuCtxCreate_v2(byref(second), 0, 0) == ILLEGAL_ADDRESS
+    assert gpu.blas.cublasCreate_v2(byref(c_void_p())) != OK
 
 
 def primary(gpu: Gpu) -> None:

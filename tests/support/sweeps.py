@@ -1,7 +1,7 @@
 """Sweeps: tests that do one thing at many moments, with many seeds, on several systems or transports, in parts.
 
-One part of each runs in any case. Another one in each run. The others come last; those that a slow machine has no
-time for are skipped and named at the end: a run that does not end says nothing at all.
+One part of each runs in any case, another one in each run. The others come last; those that a slow machine has no time
+for are skipped and named at the end: a run that does not end says nothing at all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BY_PARAMETERS = (
     "tests/unit/test_lane_privacy.py", "tests/unit/test_layout_exhaustive.py", "tests/unit/test_negotiation.py",
     "tests/unit/test_transport_faults.py",
 )  # fmt: skip
-#: each file is a sweep, and each of its tests a part of it
+#: each file is a sweep, and each of its tests a part of it; they stand on those before them, and stay in their places
 BY_FILE = ("tests/guest/test_faults.py", "tests/lab/test_apparmor.py", "tests/lab/test_nested.py")
 
 _may_be_left_out = pytest.StashKey[bool]()
@@ -54,9 +54,11 @@ def place_last(items: list[pytest.Item]) -> None:
     later = [item for item in items if kept.get(find_sweep(item.nodeid), item) is not item]
     for item in later:
         item.stash[_may_be_left_out] = True
-    ranks = {path: order.random() for path in dict.fromkeys(item.path for item in later)}
-    later.sort(key=lambda item: ranks[item.path])
-    items[:] = [item for item in items if _may_be_left_out not in item.stash] + later
+    last = [item for item in later if find_sweep(item.nodeid) not in BY_FILE]
+    ranks = {path: order.random() for path in dict.fromkeys(item.path for item in last)}
+    last.sort(key=lambda item: ranks[item.path])
+    moved = set(last)
+    items[:] = [item for item in items if item not in moved] + last
 
 
 def _group(items: list[pytest.Item]) -> dict[str, list[pytest.Item]]:
@@ -68,7 +70,7 @@ def _group(items: list[pytest.Item]) -> dict[str, list[pytest.Item]]:
 
 
 def _choose(order: random.Random, sweep: str, parts: list[pytest.Item]) -> pytest.Item:
-    """The part that runs in any case. Tests of one file may stand on those before them."""
+    """The part that runs in any case."""
     return parts[0] if sweep in BY_FILE else order.choice(parts)
 
 
