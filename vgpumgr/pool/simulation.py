@@ -7,12 +7,13 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.pool.scheduler.choosing import open_chooser
+from vgpumgr.pool.scheduler.choosing import RANDOM, open_chooser
 from vgpumgr.pool.scheduler.cluster import Cluster
 from vgpumgr.pool.scheduler.defragmentation import Defragmentation
-from vgpumgr.pool.scheduler.filters import explain_impossible
+from vgpumgr.pool.scheduler.filters import explain_impossible, find_reason
 from vgpumgr.pool.scheduler.fragmentation import Mix
 from vgpumgr.pool.scheduler.model import GPU_MILLI, Demand, Host, Task
+from vgpumgr.pool.scheduler.policies import POLICIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Trace:
 
     def __init__(self, hosts: Sequence[Host], tasks: Sequence[Task]) -> None:
         self.hosts = tuple(hosts)
+        self.all_tasks = tuple(tasks)
         reasons: dict[Demand, str | None] = {}
         for task in tasks:
             if task.demand not in reasons:
@@ -69,8 +71,8 @@ class Trace:
         self.capacity_milli = GPU_MILLI * sum(host.gpus for host in hosts)
 
     def inflate(self, factor: float, seed: int) -> list[Task]:
-        """The tasks, and copies of tasks drawn at random until they ask for ``factor`` times the GPUs of all hosts, in a
-        random order. Tasks that ask for more than that from the start stay as they are.
+        """The tasks, and copies of tasks drawn at random until they ask for ``factor`` times the GPUs of all hosts, in
+        a random order. Tasks that ask for more than that from the start stay as they are.
         """
         draw = random.Random(seed)
         tasks = list(self.tasks)
@@ -90,7 +92,7 @@ class Trace:
         moves_percent: float,
         read_clock: Callable[[], float],
     ) -> Run:
-        """Offers every task once, then moves at most so many percent of the placed ones and offers the waiting again."""
+        """Offers every task once; then moves at most so many percent of the placed ones for those that wait."""
         tasks = self.inflate(factor, seed)
         began = read_clock()
         cluster = Cluster(self.hosts)
@@ -133,3 +135,51 @@ def place_all(
         else:
             cluster.place(task, *choice)
     return waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A host for a task: its score, of which the smallest wins, or the reason against it."""
+
+    name: str
+    model: str
+    cpu_milli: int
+    memory_mib: int
+    gpus: tuple[int, ...]
+    chosen: bool
+    score: tuple[float, ...] | None
+    text: str
+
+
+def explain(trace: Trace, policy: str, earlier: Sequence[Task], task: Task) -> list[Candidate]:
+    """All hosts for a task once the earlier ones are placed: the chosen one, the others by score, those that cannot
+    hold it.
+    """
+    cluster = Cluster(trace.hosts)
+    place_all(cluster, trace.mix, policy, earlier)
+    choice = open_chooser(policy, cluster, trace.mix).choose(task.demand)
+    scorer = None if policy == RANDOM else POLICIES[policy](trace.hosts, trace.mix)
+    found = []
+    for number, host in enumerate(trace.hosts):
+        state = cluster.read_state(number)
+        key, text = None, find_reason(state, task.demand)
+        if text is None and scorer is not None:
+            key = scorer.score(state, task.demand)[0]
+            text = scorer.describe(key)
+        is_chosen = choice is not None and choice.host == number
+        found.append(
+            Candidate(
+                host.name,
+                host.model,
+                state.cpu_milli,
+                state.memory_mib,
+                cluster.read_gpus(number),
+                is_chosen,
+                key,
+                text or "any host that it fits on",
+            )
+        )
+    fits = {id(one): one.score is not None or scorer is None for one in found}
+    return sorted(
+        found, key=lambda one: (not one.chosen, not fits[id(one)], one.score or (), one.name)
+    )

@@ -97,7 +97,9 @@ def make_tasks(seed: int = 0, scale: float = 1, constrained_percent: float = 0) 
 def _list_demands(scale: float) -> Iterator[Demand]:
     """Each form as often as its weight says, to the task."""
     for gpus, count in _WHOLE.items():
-        forms = [Demand(cpu, memory, gpus, GPU_MILLI * bool(gpus)) for _, cpu, memory in _FORMS[gpus]]
+        forms = [
+            Demand(cpu, memory, gpus, GPU_MILLI * bool(gpus)) for _, cpu, memory in _FORMS[gpus]
+        ]
         yield from _share_out(forms, [form[0] for form in _FORMS[gpus]], count * scale)
     parts = [Demand(cpu, memory, 1, milli) for _, cpu, memory, milli in _PARTS]
     yield from _share_out(

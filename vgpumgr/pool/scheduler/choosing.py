@@ -56,8 +56,8 @@ class _Queue:
 class ScoringChooser:
     """The host with the smallest key.
 
-    Each class of tasks has a queue of states. A state that has no host any more is dropped when it comes up; one that has
-    come into being since the class was asked for last is scored then.
+    Each class of tasks has a queue of states. A state that has no host any more is dropped when it comes up; one that
+    has come into being since the class was asked for last is scored then.
     """
 
     def __init__(self, cluster: Cluster, policy: Policy) -> None:

@@ -46,8 +46,8 @@ class Cluster:
         return next(reversed(bucket)) if bucket else None
 
     def place(self, task: Task, host: int, piece: int | None = None) -> Placement:
-        """Puts a task on a host. ``piece`` is the free part of the GPU that a share goes to; without it, the smallest that
-        is enough. Raises ValueError where the task does not fit, or is placed.
+        """Puts a task on a host. ``piece`` is the free part of the GPU that a share goes to; without it, the smallest
+        that is enough. Raises ValueError where the task does not fit, or is placed.
         """
         demand = task.demand
         if task.name in self.placements:

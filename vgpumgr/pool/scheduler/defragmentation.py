@@ -101,8 +101,8 @@ class Defragmentation:
                 yield -value, relocation
 
     def _list_relocations(self, host: int, is_short: bool) -> Iterator[_Relocation]:
-        """Of tasks that are alike and on one GPU, or need none, one stands for all. Places are changed only where GPUs are
-        free that CPU or memory is too short for.
+        """Of tasks that are alike and on one GPU, or need none, one stands for all. Places are exchanged only where
+        GPUs are free that CPU or memory is too short for.
         """
         state = self._cluster.read_state(host)
         if not state.free_milli:
@@ -118,8 +118,8 @@ class Defragmentation:
                     yield _Relocation(host, (placement.task.name,), partner.task.name)
 
     def _list_partners(self, placement: Placement) -> Iterator[Placement]:
-        """Of each class of tasks with as much GPU and less CPU, one on the host with the most free CPU that can take the
-        other.
+        """Of each class of tasks with as much GPU and less CPU, one on the host with the most free CPU that can take
+        the other.
         """
         own = placement.task.demand
         best: dict[Demand, tuple[int, Placement]] = {}
@@ -211,7 +211,7 @@ class Defragmentation:
         return Choice(host, min(pieces)) if pieces else None
 
     def _relocate(self, relocation: _Relocation) -> list[Move]:
-        """Moves the tasks and fills their host. If the waiting tasks get nothing, all is as before, and there are no moves."""
+        """Moves the tasks and fills their host. If the waiting tasks get nothing, all is as before: no moves."""
         group = self._read_group(relocation.host, relocation.tasks)
         assert group is not None
         if relocation.partner is None:

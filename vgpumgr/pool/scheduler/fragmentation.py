@@ -3,7 +3,7 @@
 Free GPU of a host is *unusable* for a class of tasks if no task of that class can run with it: the host has too little
 CPU or too few idle GPUs for one, or a piece is smaller than the share that one asks for. The mean over the mix of tasks
 seen is the fragmentation of the host; to let it grow least is fragmentation gradient descent (Weng et al., "Beware of
-Fragmentation", USENIX ATC 2023). A class counts by the GPU that its tasks ask for, since GPU is what is to be allocated.
+Fragmentation", USENIX ATC 2023). A class counts by the GPU that its tasks ask for, since GPU is what is allocated.
 Memory of the host is no part of the classes: it rarely decides, and with it classes are many and each is rare.
 
 Figures are whole numbers: milli-GPU times the weight of the mix. So ties are ties.
@@ -20,7 +20,7 @@ from vgpumgr.pool.scheduler.model import GPU_MILLI, Demand, State
 
 
 class Mix:
-    """The GPU tasks that were seen: ``classes`` has the GPU that the tasks of each class ask for, ``weight`` their sum."""
+    """The GPU tasks that were seen: ``classes`` has the GPU that those of each class ask for, ``weight`` the sum."""
 
     def __init__(self, demands: Iterable[Demand]) -> None:
         self.classes: Counter[Demand] = Counter()
@@ -46,8 +46,8 @@ class Mix:
 
 
 class Tables:
-    """What of free GPUs is usable: a sum of a value of each piece and one of the idle GPUs. Both depend on which classes
-    the free CPU is enough for, and on nothing else of the host, so that no class is visited when a host is scored.
+    """What of free GPUs is usable: a sum of a value of each piece and one of the idle GPUs. Both depend on which
+    classes the free CPU is enough for, and on nothing else of the host: no class is visited when a host is scored.
     """
 
     def __init__(self, classes: Mapping[Demand, int]) -> None:

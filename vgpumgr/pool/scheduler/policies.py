@@ -16,10 +16,12 @@ class Policy(Protocol):
     """``score`` is asked only for hosts that the task fits on."""
 
     name: ClassVar[str]
-    help: ClassVar[str]
 
     def score(self, state: State, demand: Demand) -> Score:
         """The key of a host in this state, and the piece that it would give."""
+
+    def describe(self, key: tuple[float, ...]) -> str:
+        """The key as people read it."""
 
 
 def find_smallest_piece(state: State, demand: Demand) -> int | None:
@@ -35,8 +37,7 @@ class FragmentationGradient:
     A tie goes to the host with the least free GPU, so that idle hosts stay whole, then to that with the least free CPU.
     """
 
-    name = "fgd"
-    help = "least growth of the GPU that the mix of tasks cannot use"
+    name: ClassVar[str] = "fgd"
 
     def __init__(self, hosts: Sequence[Host], mix: Mix) -> None:  # noqa: ARG002
         self._mix = mix
@@ -48,7 +49,8 @@ class FragmentationGradient:
         cpu = state.cpu_milli - demand.cpu_milli
         if not demand.is_share:
             left = tables.measure(cpu, take_gpus(gpus, demand, None))
-            return (usable - left, sum(gpus), state.cpu_milli), None
+            lost = usable - left - self._mix.weight * demand.total_milli
+            return (lost, sum(gpus), state.cpu_milli), None
         best, piece = -1, None
         for free in gpus:
             # ascending, so that of equal pieces the smallest is kept
@@ -56,7 +58,13 @@ class FragmentationGradient:
                 left = tables.measure(cpu, take_gpus(gpus, demand, free))
                 if left > best:
                     best, piece = left, free
-        return (usable - best, sum(gpus), state.cpu_milli), piece
+        lost = usable - best - self._mix.weight * demand.total_milli
+        return (lost, sum(gpus), state.cpu_milli), piece
+
+    def describe(self, key: tuple[float, ...]) -> str:
+        """The mean over the mix."""
+        growth = key[0] / max(self._mix.weight, 1)
+        return f"{growth:+.1f} milli-GPU unusable, {key[1]} free"
 
 
 class _Scaled:
@@ -77,19 +85,21 @@ class _Scaled:
 class BestFit(_Scaled):
     """The host with the least left, all resources together."""
 
-    name = "best-fit"
-    help = "the host with the least free CPU, memory and GPU together"
+    name: ClassVar[str] = "best-fit"
 
     def score(self, state: State, demand: Demand) -> Score:
         """The sum of what is free: what the task takes is the same everywhere."""
         return (sum(self._scale_state(state)),), find_smallest_piece(state, demand)
 
+    def describe(self, key: tuple[float, ...]) -> str:
+        """The sum."""
+        return f"{key[0]:.3f} of 3 free"
+
 
 class DotProduct(_Scaled):
     """The host whose free resources match the task's least: those that others need more are kept."""
 
-    name = "dot-product"
-    help = "the smallest product of what is free and what is asked for"
+    name: ClassVar[str] = "dot-product"
 
     def score(self, state: State, demand: Demand) -> Score:
         """The product of both vectors."""
@@ -97,12 +107,15 @@ class DotProduct(_Scaled):
         product = sum(a * b for a, b in zip(self._scale_state(state), asked, strict=True))
         return (product,), find_smallest_piece(state, demand)
 
+    def describe(self, key: tuple[float, ...]) -> str:
+        """The product."""
+        return f"product {key[0]:.4f}"
+
 
 class GpuPacking:
     """GPUs in use first, then idle GPUs of hosts in use, then idle hosts."""
 
-    name = "gpu-packing"
-    help = "GPUs in use before idle ones, hosts in use before idle ones"
+    name: ClassVar[str] = "gpu-packing"
 
     def __init__(self, hosts: Sequence[Host], mix: Mix) -> None:
         pass
@@ -116,12 +129,16 @@ class GpuPacking:
             group = 0
         return (group, state.free_milli, state.cpu_milli), piece
 
+    def describe(self, key: tuple[float, ...]) -> str:
+        """The group, and what is free."""
+        group = ("a GPU in use", "a host in use", "an idle host")[int(key[0])]
+        return f"{group}, {key[1]} milli-GPU free"
+
 
 class Spread:
     """The host with the most free GPU and CPU: tasks disturb each other least."""
 
-    name = "spread"
-    help = "the host with the most free GPU, then CPU"
+    name: ClassVar[str] = "spread"
 
     def __init__(self, hosts: Sequence[Host], mix: Mix) -> None:
         pass
@@ -131,8 +148,16 @@ class Spread:
         piece = state.gpus[-1] if demand.is_share else None
         return (-state.free_milli, -state.cpu_milli), piece
 
+    def describe(self, key: tuple[float, ...]) -> str:
+        """What is free."""
+        return f"{-key[0]} milli-GPU, {-key[1]} milli-CPU free"
+
 
 #: the policies that score states; ``random`` is the chooser's own
 POLICIES: dict[str, Callable[[Sequence[Host], Mix], Policy]] = {
-    kind.name: kind for kind in (FragmentationGradient, BestFit, DotProduct, GpuPacking, Spread)
+    FragmentationGradient.name: FragmentationGradient,
+    BestFit.name: BestFit,
+    DotProduct.name: DotProduct,
+    GpuPacking.name: GpuPacking,
+    Spread.name: Spread,
 }
