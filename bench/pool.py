@@ -1,7 +1,7 @@
 """What the pool's scheduler allocates at 130 % demand, and how long it takes, on the synthetic trace.
 
-The trace has the character of Alibaba's published one (``vgpumgr/pool/synthetic.py``); the goals are those of a trace of
-that character, where the authors of fragmentation gradient descent reach 95.39 %, best fit 93.1 % and random 87.5 %.
+The trace has the character of Alibaba's published one (``vgpumgr/pool/synthetic.py``), on which the authors of
+fragmentation gradient descent reach 95.39 %, best fit 93.1 % and random 87.5 %.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ from typer import Argument, BadParameter, Context, Option
 
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
+    ABSENT,
     Column,
     FileErrors,
     Row,
@@ -215,13 +217,19 @@ def explain_task(
     print_list(context, document, rows, _CANDIDATES, "name")
 
 
+def _describe_gpus(free: list[int]) -> str:
+    """``3x1000 190 4x0``: what is free of each, the most first."""
+    counts = Counter(sorted(free, reverse=True))
+    return " ".join(f"{n}x{milli}" if n > 1 else f"{milli}" for milli, n in counts.items()) or ABSENT
+
+
 _CANDIDATES = (
     value_column("name"),
     value_column("model"),
     value_column("cpu", "cpu_milli_free", right=True),
-    value_column("memory_mib", "memory_mib_free", right=True),
-    Column("gpus", lambda row: " ".join(map(str, row["gpu_milli_free"])) or "-"),
-    Column("chosen", lambda row: "yes" if row["chosen"] else "-"),
+    value_column("memory_mib", "memory_mib_free", right=True, spare=True),
+    Column("gpus", lambda row: _describe_gpus(row["gpu_milli_free"])),
+    Column("chosen", lambda row: "yes" if row["chosen"] else ABSENT),
     Column("why", lambda row: str(row["text"]), wraps=True),
 )
 

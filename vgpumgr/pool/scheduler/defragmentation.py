@@ -35,15 +35,15 @@ class Move(NamedTuple):
 
 
 class _Relocation(NamedTuple):
-    """Tasks that leave a host; a ``partner`` comes in the place of the only one."""
+    """Tasks that leave a host. A ``partner``, by its name, comes in the place of the only one; none is empty."""
 
     host: int
     tasks: tuple[str, ...]
-    partner: str | None = None
+    partner: str = ""
 
     @property
     def moves(self) -> int:
-        return len(self.tasks) + (self.partner is not None)
+        return len(self.tasks) + bool(self.partner)
 
 
 class Defragmentation:
@@ -144,7 +144,7 @@ class Defragmentation:
         group = self._read_group(relocation.host, relocation.tasks)
         if group is None:
             return 0
-        if relocation.partner is None:
+        if not relocation.partner:
             if any(self._find_target(one) is None for one in group):
                 return 0
             free = self._free(group)
@@ -214,7 +214,7 @@ class Defragmentation:
         """Moves the tasks and fills their host. If the waiting tasks get nothing, all is as before: no moves."""
         group = self._read_group(relocation.host, relocation.tasks)
         assert group is not None
-        if relocation.partner is None:
+        if not relocation.partner:
             done = self._move(group)
         else:
             done = self._exchange(group[0], self._cluster.placements[relocation.partner])

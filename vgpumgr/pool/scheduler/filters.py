@@ -57,11 +57,12 @@ def explain_impossible(hosts: Iterable[Host], demand: Demand) -> str | None:
     return "there is no host" if nearest is None else f"on an empty host, {reasons[nearest]}"
 
 
-def _rank(state: State, demand: Demand) -> tuple[bool, bool, bool, State]:
+def _rank(state: State, demand: Demand) -> tuple[bool, int, bool, int, int]:
     """More rules hold on a host that is nearer."""
-    has_model = not demand.models or state.model in demand.models
-    has_gpus = has_model and demand.num_gpu <= len(state.gpus)
-    return has_model, has_gpus, has_gpus and demand.cpu_milli <= state.cpu_milli, state
+    has_model = not demand.num_gpu or not demand.models or state.model in demand.models
+    gpus = min(demand.num_gpu, len(state.gpus)) if has_model else 0
+    has_cpu = demand.cpu_milli <= state.cpu_milli
+    return has_model, gpus, has_cpu, state.cpu_milli, state.memory_mib
 
 
 def _count(number: int) -> str:
