@@ -15,7 +15,7 @@ from vgpumgr.pool.scheduler.cluster import Cluster
 from vgpumgr.pool.scheduler.defragmentation import Defragmentation
 from vgpumgr.pool.scheduler.filters import explain_impossible, find_reason, fits
 from vgpumgr.pool.scheduler.fragmentation import Mix
-from vgpumgr.pool.scheduler.model import GPU_MILLI, Demand, Host, State, Task
+from vgpumgr.pool.scheduler.model import GPU_MILLI, Demand, Host, State, Task, take
 from vgpumgr.pool.scheduler.policies import POLICIES
 from vgpumgr.pool.simulation import Trace, place_all
 
@@ -135,15 +135,18 @@ def test_kept_scores_choose_what_all_scores_would(
 
 
 def measure_plainly(state: State, demands: Sequence[Demand]) -> int:
-    """The definition: for each task of the mix, the pieces that a task like it cannot use."""
-    unusable = 0
+    """The definition: for each task of the mix, what tasks like it cannot use. Whole ones come until none fits."""
+    usable = 0
     for demand in demands:
         one = demand._replace(memory_mib=0)
-        for free in state.gpus:
-            is_used = free >= one.gpu_milli if one.is_share else free == GPU_MILLI
-            if not (fits(state, one) and is_used):
-                unusable += free * demand.total_milli
-    return unusable
+        if one.is_share:
+            usable += sum(f for f in state.gpus if fits(state, one) and f >= one.gpu_milli)
+            continue
+        left = state
+        while fits(left, one):
+            left = take(left, one, None)
+            usable += one.total_milli
+    return len(demands) * state.free_milli - usable
 
 
 STATES = st.builds(
@@ -160,7 +163,7 @@ def test_fragmentation_by_tables_is_that_of_the_definition(
 ) -> None:
     gpu_tasks = [demand for demand in demands if demand.num_gpu]
     mix = Mix(demands)
-    assert mix.weight == sum(demand.total_milli for demand in gpu_tasks)
+    assert mix.count == len(gpu_tasks)
     assert mix.measure_unusable(state) == measure_plainly(state, gpu_tasks)
 
 

@@ -220,7 +220,9 @@ def explain_task(
 def _describe_gpus(free: list[int]) -> str:
     """``3x1000 190 4x0``: what is free of each, the most first."""
     counts = Counter(sorted(free, reverse=True))
-    return " ".join(f"{n}x{milli}" if n > 1 else f"{milli}" for milli, n in counts.items()) or ABSENT
+    return (
+        " ".join(f"{n}x{milli}" if n > 1 else f"{milli}" for milli, n in counts.items()) or ABSENT
+    )
 
 
 _CANDIDATES = (

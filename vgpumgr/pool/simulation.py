@@ -110,7 +110,7 @@ class Trace:
         whole = max(self.capacity_milli, 1)
         return Run(
             100 * cluster.allocated_milli / whole,
-            100 * unusable / whole / max(self.mix.weight, 1),
+            100 * unusable / whole / max(self.mix.count, 1),
             len(cluster.placements),
             len(waiting),
             moves,

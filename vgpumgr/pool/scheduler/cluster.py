@@ -1,4 +1,4 @@
-"""What runs where. Hosts in equal states stand in one bucket, so that a decision looks at states, not at hosts."""
+"""What runs where. Hosts in equal states stand in one bucket, so that a decision reads states, not hosts."""
 
 from __future__ import annotations
 

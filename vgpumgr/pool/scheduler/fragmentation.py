@@ -1,12 +1,13 @@
 """How much free GPU the tasks seen cannot use.
 
-Free GPU of a host is *unusable* for a class of tasks if no task of that class can run with it: the host has too little
-CPU or too few idle GPUs for one, or a piece is smaller than the share that one asks for. The mean over the mix of tasks
-seen is the fragmentation of the host; to let it grow least is fragmentation gradient descent (Weng et al., "Beware of
-Fragmentation", USENIX ATC 2023). A class counts by the GPU that its tasks ask for, since GPU is what is allocated.
-Memory of the host is no part of the classes: it rarely decides, and with it classes are many and each is rare.
+Free GPU of a host is *unusable* for a class of tasks if it stays free whatever tasks of that class come. For shares,
+these are the pieces that are smaller than one, and all pieces where the CPU is not enough for one. For whole GPUs, they
+are the pieces, and the idle GPUs beyond those of as many tasks as GPUs and CPU are enough for. The mean over the mix of
+tasks seen is the fragmentation of the host. To let it grow least is fragmentation gradient descent (Weng et al.,
+"Beware of Fragmentation", USENIX ATC 2023, where idle GPUs are usable as soon as one task fits). Memory of the host is
+no part of the classes: it rarely decides, and with it classes are many and each is rare.
 
-Figures are whole numbers: milli-GPU times the weight of the mix. So ties are ties.
+Figures are whole numbers: milli-GPU times the number of tasks in the mix. So ties are ties.
 """
 
 from __future__ import annotations
@@ -18,23 +19,25 @@ from itertools import accumulate
 
 from vgpumgr.pool.scheduler.model import GPU_MILLI, Demand, State
 
+#: values of idle GPUs that are kept; beyond it, they are computed anew
+_KEPT = 100_000
+
 
 class Mix:
-    """The GPU tasks that were seen: ``classes`` has the GPU that those of each class ask for, ``weight`` the sum."""
+    """The GPU tasks that were seen: ``classes`` has how many there are of each class, ``count`` the sum."""
 
     def __init__(self, demands: Iterable[Demand]) -> None:
-        self.classes: Counter[Demand] = Counter()
-        for demand in demands:
-            if demand.num_gpu:
-                self.classes[demand._replace(memory_mib=0)] += demand.total_milli
-        self.weight = self.classes.total()
+        self.classes = Counter(
+            demand._replace(memory_mib=0) for demand in demands if demand.num_gpu
+        )
+        self.count = self.classes.total()
         self._named = frozenset(model for demand in self.classes for model in demand.models)
         self._tables: dict[str, Tables] = {}
 
     def measure_unusable(self, state: State) -> int:
-        """Free milli-GPU of the host that each class cannot use, times its weight."""
+        """Free milli-GPU of the host that a task of the mix cannot use, summed over the tasks of the mix."""
         tables = self.read_tables(state.model)
-        return self.weight * state.free_milli - tables.measure(state.cpu_milli, state.gpus)
+        return self.count * state.free_milli - tables.measure(state.cpu_milli, state.gpus)
 
     def read_tables(self, model: str) -> Tables:
         """The tables of hosts with GPUs of a model. Models that no class names share one."""
@@ -46,30 +49,42 @@ class Mix:
 
 
 class Tables:
-    """What of free GPUs is usable: a sum of a value of each piece and one of the idle GPUs. Both depend on which
-    classes the free CPU is enough for, and on nothing else of the host: no class is visited when a host is scored.
+    """What of free GPUs is usable: the sum of a value of each piece to shares, by which classes the free CPU is enough
+    for, and one of the idle GPUs to whole tasks. Neither needs a visit of the classes when a host is scored.
     """
 
     def __init__(self, classes: Mapping[Demand, int]) -> None:
-        self._cpus = sorted({demand.cpu_milli for demand in classes})
-        self._most = max((demand.num_gpu for demand in classes), default=0)
-        self._pieces: list[list[int]] = []
-        self._idle: list[list[int]] = []
-        for cpu_milli in [-1, *self._cpus]:
-            shares, whole = [0] * (GPU_MILLI + 1), [0] * (self._most + 1)
-            for demand, weight in classes.items():
-                if demand.cpu_milli > cpu_milli:
-                    continue
-                if demand.is_share:
-                    shares[demand.gpu_milli] += weight
-                else:
-                    whole[demand.num_gpu] += weight
-            self._pieces.append([n * free for free, n in enumerate(accumulate(shares))])
-            self._idle.append([n * GPU_MILLI for n in accumulate(whole)])
+        shares = {demand: count for demand, count in classes.items() if demand.is_share}
+        self._whole = [(d, count) for d, count in classes.items() if not d.is_share]
+        self._cpus = sorted({demand.cpu_milli for demand in shares})
+        self._pieces = [self._value_pieces(shares, cpu_milli) for cpu_milli in [-1, *self._cpus]]
+        self._idle: dict[tuple[int, int], int] = {}
 
     def measure(self, cpu_milli: int, gpus: tuple[int, ...]) -> int:
         """What is usable of the GPUs of a host with so much free CPU."""
-        level = bisect_right(self._cpus, cpu_milli)
-        idle = gpus.count(GPU_MILLI)
-        value = sum(map(self._pieces[level].__getitem__, gpus))
-        return value + idle * self._idle[level][min(idle, self._most)]
+        pieces = self._pieces[bisect_right(self._cpus, cpu_milli)]
+        key = cpu_milli, gpus.count(GPU_MILLI)
+        value = self._idle.get(key)
+        if value is None:
+            if len(self._idle) >= _KEPT:
+                self._idle.clear()
+            value = self._idle[key] = self._value_idle(*key)
+        return value + sum(map(pieces.__getitem__, gpus))
+
+    @staticmethod
+    def _value_pieces(shares: Mapping[Demand, int], cpu_milli: int) -> list[int]:
+        """By the size of a piece."""
+        counts = [0] * (GPU_MILLI + 1)
+        for demand, count in shares.items():
+            if demand.cpu_milli <= cpu_milli:
+                counts[demand.gpu_milli] += count
+        return [fitting * free for free, fitting in enumerate(accumulate(counts))]
+
+    def _value_idle(self, cpu_milli: int, idle: int) -> int:
+        value = 0
+        for demand, count in self._whole:
+            tasks = idle // demand.num_gpu
+            if demand.cpu_milli:
+                tasks = min(tasks, cpu_milli // demand.cpu_milli)
+            value += count * tasks * demand.total_milli
+        return value

@@ -49,7 +49,7 @@ class FragmentationGradient:
         cpu = state.cpu_milli - demand.cpu_milli
         if not demand.is_share:
             left = tables.measure(cpu, take_gpus(gpus, demand, None))
-            lost = usable - left - self._mix.weight * demand.total_milli
+            lost = usable - left - self._mix.count * demand.total_milli
             return (lost, sum(gpus), state.cpu_milli), None
         best, piece = -1, None
         for free in gpus:
@@ -58,12 +58,12 @@ class FragmentationGradient:
                 left = tables.measure(cpu, take_gpus(gpus, demand, free))
                 if left > best:
                     best, piece = left, free
-        lost = usable - best - self._mix.weight * demand.total_milli
+        lost = usable - best - self._mix.count * demand.total_milli
         return (lost, sum(gpus), state.cpu_milli), piece
 
     def describe(self, key: tuple[float, ...]) -> str:
         """The mean over the mix."""
-        growth = key[0] / max(self._mix.weight, 1)
+        growth = key[0] / max(self._mix.count, 1)
         return f"{growth:+.1f} milli-GPU unusable, {key[1]} free"
 
 
