@@ -7,8 +7,10 @@ From the paper (Weng et al., "Beware of Fragmentation", USENIX ATC 2023) and the
 that a third of the tasks of the whole cluster accept certain models only, which the default trace leaves out, too.
 
 Chosen here are: how many hosts of each size a model has, where the publication has several sizes, and the forms of
-requests with their weights (few forms, each asked for many times; 3 to 4 GiB of memory and mostly 3 to 19 CPUs beside a
-GPU). They were written down before any policy ran, and no figure of a policy had a part in them.
+requests with their weights: few forms, each asked for many times. They resemble what samples of the published list show
+(CPU and memory are rounded, the sizes of parts are those seen), and the weights of parts are such that the sum is as
+published, which takes two in five parts of 810 milli. They were written down before any policy ran, and no figure of a
+policy had a part in them.
 """
 
 from __future__ import annotations
