@@ -20,6 +20,7 @@ BENCHMARKS = {
     "calls": "bench.calls",
     "guest": "bench.guest",
     "planner": "bench.planner",
+    "pool": "bench.pool",
     "top": "bench.top",
     "daemon": "bench.daemon",
     "recovery": "bench.recovery",

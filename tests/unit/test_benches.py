@@ -15,7 +15,7 @@ from bench.registry import Figure
 from tests.support.far import Line
 
 #: what needs neither a guest nor minutes
-QUICK = ("cli", "daemon", "inventory", "planner", "recovery", "top")
+QUICK = ("cli", "daemon", "inventory", "planner", "pool", "recovery", "top")
 
 
 COMPILED = pytest.param("ptx", marks=[pytest.mark.native, pytest.mark.cuda])

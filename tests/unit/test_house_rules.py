@@ -31,6 +31,7 @@ OUTSIDE_HOST = (
     "backends",
     "state",
     "app",
+    "pool",
     "server",
     "tui",
     "cli",

@@ -56,6 +56,7 @@ NOUNS = (
     Entry("mdev", "vgpumgr.cli.mdev", "vGPUs: mediated devices, and VFs with a vGPU type."),
     Entry("virtio", "vgpumgr.cli.virtio", "Channels: how VMs without a GPU device reach slices."),
     Entry("vm", "vgpumgr.cli.vm", "Virtual machines and their attachments."),
+    Entry("pool", "vgpumgr.cli.pool", "Many hosts: scheduling policies, tried on a trace."),
     Entry("op", "vgpumgr.cli.op", "Operations of the daemon."),
     Entry("config", "vgpumgr.cli.daemon:config", "The configuration, and where it comes from."),
     Entry("host", "vgpumgr.cli.remote", "Other hosts.", hidden=True),

@@ -4,15 +4,20 @@ share with it.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from typer import Argument, Context, Option
 
 from vgpumgr.cli.main import App
-from vgpumgr.cli.output import format_document, print_notes, print_single, write_out
+from vgpumgr.cli.output import (
+    FileErrors,
+    format_document,
+    print_notes,
+    print_single,
+    read_text_file,
+    write_out,
+)
 from vgpumgr.cli.session import (
     DryRun,
     Format,
@@ -38,7 +43,14 @@ from vgpumgr.errors import (
 
 app = App()
 #: the application's limit; a longer file is not read to its end
-_MAX_BYTES = 1 << 20
+_ERRORS = FileErrors(
+    LayoutFileMissingError,
+    LayoutFilePermissionError,
+    LayoutFileError,
+    noun="layout file",
+    max_bytes=1 << 20,
+    why_too_large="more than 1 MiB; a layout for a large host takes a few kB",
+)
 _DESTROYED = (
     ("gi_destroys", "GPU instance"), ("ci_destroys", "compute instance"), ("vgpu_deletes", "vGPU")
 )  # fmt: skip
@@ -170,26 +182,7 @@ def read_file(name: str) -> dict[str, str]:
     """Text and name of a file, as the operations take them. Raises LayoutFileMissingError,
     LayoutFilePermissionError, LayoutFileError.
     """
-    source = "standard input" if name == "-" else name
-    try:
-        if name == "-":
-            data = sys.stdin.buffer.read(_MAX_BYTES + 1)
-        else:
-            with Path(name).open("rb") as file:
-                data = file.read(_MAX_BYTES + 1)
-    except PermissionError as error:
-        raise LayoutFilePermissionError(f"cannot read {name}", cause=str(error)) from error
-    except (OSError, ValueError) as error:
-        raise LayoutFileMissingError(f"cannot read {name}", cause=str(error)) from error
-    if len(data) > _MAX_BYTES:
-        raise LayoutFileError(
-            f"{source}: too large for a layout file",
-            why="more than 1 MiB; a layout for a large host takes a few kB",
-        )
-    try:
-        return {"text": data.decode("utf-8-sig"), "source": source}
-    except UnicodeDecodeError as error:
-        raise LayoutFileError(f"{source}: not UTF-8 text", cause=str(error)) from error
+    return read_text_file(name, _ERRORS)
 
 
 def show_plan(context: Context, document: dict[str, Any]) -> None:

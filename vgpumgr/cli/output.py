@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from typer import Context
 
@@ -129,6 +130,38 @@ def open_archive(streams: Streams, out: str) -> Iterator[Path]:
         yield path
         with path.open("rb") as file:
             shutil.copyfileobj(file, streams.out.buffer)
+
+
+class FileErrors(NamedTuple):
+    """The errors of files of a kind, and the most bytes that one may have."""
+
+    missing: type[VgpumgrError]
+    forbidden: type[VgpumgrError]
+    malformed: type[VgpumgrError]
+    noun: str
+    max_bytes: int
+    why_too_large: str
+
+
+def read_text_file(name: str, errors: FileErrors) -> dict[str, str]:
+    """Text and name of a file; - is standard input. Raises the errors of its kind."""
+    source = "standard input" if name == "-" else name
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(errors.max_bytes + 1)
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(errors.max_bytes + 1)
+    except PermissionError as error:
+        raise errors.forbidden(f"cannot read {name}", cause=str(error)) from error
+    except (OSError, ValueError) as error:
+        raise errors.missing(f"cannot read {name}", cause=str(error)) from error
+    if len(data) > errors.max_bytes:
+        raise errors.malformed(f"{source}: too large for a {errors.noun}", why=errors.why_too_large)
+    try:
+        return {"text": data.decode("utf-8-sig"), "source": source}
+    except UnicodeDecodeError as error:
+        raise errors.malformed(f"{source}: not UTF-8 text", cause=str(error)) from error
 
 
 def write_file(path: Path, text: str) -> None:

@@ -278,3 +278,18 @@ class TooManyRequestsError(VgpumgrError, id="VG366", exit_code=Exit.BUSY, http_s
 
 class RequestTimeoutError(VgpumgrError, id="VG367", http_status=408):
     """The request did not arrive in time."""
+
+
+# VG37x: the pool
+
+
+class PoolFileError(VgpumgrError, id="VG370", exit_code=Exit.USAGE):
+    """A file of hosts or of tasks is malformed; file, line and column are named."""
+
+
+class PoolFileMissingError(VgpumgrError, id="VG371", exit_code=Exit.NOT_FOUND):
+    """There is no such file of hosts or tasks, or it cannot be read as one."""
+
+
+class PoolTaskNotFoundError(VgpumgrError, id="VG372", exit_code=Exit.NOT_FOUND):
+    """The file of tasks has no task of this name."""

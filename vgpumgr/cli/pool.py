@@ -1,0 +1,329 @@
+"""``vgpumgr pool``: which host of many gets a task, tried on files of hosts and tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, BadParameter, Context, Option
+
+from vgpumgr.cli.main import App
+from vgpumgr.cli.output import (
+    ABSENT,
+    Column,
+    FileErrors,
+    Row,
+    print_list,
+    print_single,
+    read_text_file,
+    value_column,
+    write_file,
+)
+from vgpumgr.cli.session import Session, get_session, number
+from vgpumgr.errors import (
+    FileWriteError,
+    NotPermittedError,
+    PoolFileError,
+    PoolFileMissingError,
+    PoolTaskNotFoundError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from vgpumgr.pool.simulation import Trace
+
+app = App()
+_SCHEMA = "vgpumgr/v1"
+_ERRORS = FileErrors(
+    PoolFileMissingError,
+    NotPermittedError,
+    PoolFileError,
+    noun="file of hosts or tasks",
+    max_bytes=1 << 28,
+    why_too_large="more than 256 MiB",
+)
+#: impossible tasks that are named; the document has all
+_NAMED = 3
+
+
+def _policy(text: str) -> str:
+    from vgpumgr.model.text import list_near
+    from vgpumgr.pool.scheduler.choosing import POLICY_NAMES
+
+    if text in POLICY_NAMES:
+        return text
+    near = list_near(text, POLICY_NAMES, n=1)
+    guess = f"did you mean {near[0]}? " if near else ""
+    raise BadParameter(f"no policy is called {text!r}; {guess}there are {', '.join(POLICY_NAMES)}")
+
+
+Nodes = Annotated[
+    str,
+    Option(
+        "--nodes", metavar="FILE", help="The hosts, a CSV file: sn,cpu_milli,memory_mib,gpu,model."
+    ),
+]
+Tasks = Annotated[
+    str,
+    Option(
+        "--tasks", metavar="FILE", help="The tasks: name,cpu_milli,memory_mib,num_gpu,gpu_milli,..."
+    ),
+]
+_POLICIES = "fgd, best-fit, dot-product, gpu-packing, spread or random"
+
+
+@app.listing("simulate")
+def simulate(
+    context: Context,
+    nodes: Nodes,
+    tasks: Tasks,
+    policies: Annotated[
+        list[str] | None,
+        Option("--policy", metavar="POLICY", parser=_policy, help=f"{_POLICIES}; several."),
+    ] = None,
+    moves: Annotated[
+        float,
+        Option(
+            "--moves",
+            metavar="PERCENT",
+            parser=number(float, 0, 100),
+            help="Then move at most so many percent of the placed tasks, so that waiting ones fit.",
+        ),
+    ] = 0,
+    inflate: Annotated[
+        float,
+        Option(
+            "--inflate",
+            metavar="FACTOR",
+            parser=number(float, 0, 10),
+            help="Copy tasks at random until they ask for so many times the GPUs of all hosts.",
+        ),
+    ] = 1.3,
+    seeds: Annotated[
+        int,
+        Option("--seeds", metavar="N", parser=number(int, 1, 1000), help="Orders of tasks to try."),
+    ] = 10,
+) -> None:
+    """Try scheduling policies on a trace.
+
+    Each task is offered once, in a random order; what fits nowhere waits. A row has the means over
+    the seeds: the GPU that is allocated, and the free GPU that the mix of tasks cannot use. Tasks
+    that no host can ever hold are counted apart.
+
+    \b
+    Examples:
+      vgpumgr pool simulate --nodes nodes.csv --tasks tasks.csv
+      vgpumgr pool simulate --nodes nodes.csv --tasks tasks.csv --policy fgd --policy random
+      vgpumgr pool simulate --nodes nodes.csv --tasks tasks.csv --moves 2 --seeds 3 -o json
+    """
+    from vgpumgr.host.clock import SystemClock
+    from vgpumgr.pool.simulation import Result
+
+    session = _open(context, "simulate")
+    trace = _read_trace(nodes, tasks)
+    clock, rows = SystemClock(), []
+    for policy in dict.fromkeys(policies or ["fgd"]):
+        runs = []
+        for seed in range(seeds):
+            session.streams.show_progress(f"{policy}, seed {seed + 1} of {seeds}")
+            runs.append(trace.run(policy, inflate, seed, moves, clock.monotonic_s))
+        rows.append(Result(policy, tuple(runs)).as_dict())
+    session.streams.show_progress("")
+    document = {
+        "schema": _SCHEMA,
+        "hosts": len(trace.hosts),
+        "gpus": trace.capacity_milli // 1000,
+        "tasks": len(trace.all_tasks),
+        "inflate": inflate,
+        "seeds": seeds,
+        "moves_percent": moves,
+        "policies": rows,
+        "impossible": [{"task": task, "why": why} for task, why in trace.impossible.items()],
+    }
+    print_list(context, document, rows, _RESULTS, "policy")
+    for task, why in list(trace.impossible.items())[:_NAMED]:
+        session.streams.note(f"no host can hold {task}: {why}")
+    if len(trace.impossible) > _NAMED:
+        more = len(trace.impossible) - _NAMED
+        session.streams.note(f"and {more} more that no host can hold; -o json has all")
+
+
+def _figure(name: str, key: str, digits: int, **settings: bool) -> Column:
+    return Column(
+        name, lambda row: f"{row[key]:.{digits}f}", lambda row: row[key], right=True, **settings
+    )
+
+
+_RESULTS = (
+    value_column("policy"),
+    _figure("allocated_%", "gpu_allocated_percent", 2),
+    _figure("stddev", "stddev", 2),
+    _figure("fragments_%", "unallocated_fragment_percent", 2),
+    _figure("moves", "moves", 0),
+    _figure("placed", "tasks_placed", 0),
+    _figure("waiting", "tasks_waiting", 0),
+    _figure("seconds", "seconds", 1),
+)
+
+
+@app.listing("explain")
+def explain_task(
+    context: Context,
+    task: Annotated[str, Argument(metavar="TASK", help="Its name in the file of tasks.")],
+    nodes: Nodes,
+    tasks: Tasks,
+    policy: Annotated[
+        str, Option("--policy", metavar="POLICY", parser=_policy, help=f"{_POLICIES}.")
+    ] = "fgd",
+) -> None:
+    """Explain which host a task gets, and why not another.
+
+    The tasks before it in the file are placed first. Every host has its score, of which the least
+    wins, or the reason why it cannot hold the task.
+
+    \b
+    Examples:
+      vgpumgr pool explain task-0042 --nodes nodes.csv --tasks tasks.csv
+      vgpumgr pool explain task-0042 --nodes nodes.csv --tasks tasks.csv --policy best-fit -o json
+    """
+    from vgpumgr.model.text import list_near
+    from vgpumgr.pool.simulation import explain
+
+    _open(context, "explain")
+    trace = _read_trace(nodes, tasks)
+    names = [one.name for one in trace.all_tasks]
+    if task not in names:
+        near = list_near(task, names, n=2)
+        raise PoolTaskNotFoundError(
+            f'no task is "{task}"', why=f"did you mean {' or '.join(near)}?" if near else None
+        )
+    at = names.index(task)
+    found = explain(trace, policy, trace.all_tasks[:at], trace.all_tasks[at])
+    rows: list[Row] = [
+        {
+            "name": one.name,
+            "model": one.model or None,
+            "cpu_milli_free": one.cpu_milli,
+            "memory_mib_free": one.memory_mib,
+            "gpu_milli_free": list(one.gpus),
+            "chosen": one.chosen,
+            "score": None if one.score is None else list(one.score),
+            "text": one.text,
+        }
+        for one in found
+    ]
+    document = {"schema": _SCHEMA, "task": task, "policy": policy, "hosts": rows}
+    print_list(context, document, rows, _CANDIDATES, "name")
+
+
+def _describe_gpus(free: list[int]) -> str:
+    """``3x1000 190 4x0``: what is free of each, the most first."""
+    counts = Counter(sorted(free, reverse=True))
+    return (
+        " ".join(f"{n}x{milli}" if n > 1 else f"{milli}" for milli, n in counts.items()) or ABSENT
+    )
+
+
+_CANDIDATES = (
+    value_column("name"),
+    value_column("model"),
+    value_column("cpu", "cpu_milli_free", right=True),
+    value_column("memory_mib", "memory_mib_free", right=True, spare=True),
+    Column("gpus", lambda row: _describe_gpus(row["gpu_milli_free"])),
+    Column("chosen", lambda row: "yes" if row["chosen"] else ABSENT),
+    Column("why", lambda row: str(row["text"]), wraps=True),
+)
+
+
+@app.single("generate")
+def generate(
+    context: Context,
+    out: Annotated[str, Option("--out", metavar="DIR", help="Where nodes.csv and tasks.csv go.")],
+    seed: Annotated[
+        int, Option("--seed", metavar="N", parser=number(int, 0), help="The order of the tasks.")
+    ] = 0,
+    scale: Annotated[
+        float,
+        Option(
+            "--scale", metavar="F", parser=number(float, 0.001, 100), help="So many times the size."
+        ),
+    ] = 1,
+    cpu_hosts: Annotated[
+        int,
+        Option(
+            "--cpu-hosts",
+            metavar="N",
+            parser=number(int, 0, 100_000),
+            help="Hosts without GPUs, too; the published cluster has 310.",
+        ),
+    ] = 0,
+    constrained: Annotated[
+        float,
+        Option(
+            "--constrained",
+            metavar="PERCENT",
+            parser=number(float, 0, 100),
+            help="So many of the GPU tasks accept certain models only; a third does in the published cluster.",
+        ),
+    ] = 0,
+) -> None:
+    """Write a synthetic trace.
+
+    It has the character of the published Alibaba trace of 2023: 1,213 hosts with 6,212 GPUs, and
+    8,152 tasks that ask for 6,087 GPUs, 38 % of them for a part of one.
+
+    \b
+    Examples:
+      vgpumgr pool generate --out trace
+      vgpumgr pool generate --out small --scale 0.1 --seed 7
+    """
+    from vgpumgr.pool.files import format_hosts, format_tasks
+    from vgpumgr.pool.synthetic import make_hosts, make_tasks
+
+    _open(context, "generate")
+    hosts, tasks = make_hosts(scale, cpu_hosts), make_tasks(seed, scale, constrained)
+    directory = Path(out)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        kind = NotPermittedError if isinstance(error, PermissionError) else FileWriteError
+        raise kind(f"cannot make the directory {out}", cause=str(error)) from error
+    files = {"nodes.csv": format_hosts(hosts), "tasks.csv": format_tasks(tasks)}
+    for name, text in files.items():
+        write_file(directory / name, text)
+    gpus, asked = sum(host.gpus for host in hosts), sum(t.demand.total_milli for t in tasks) / 1000
+    document = {
+        "schema": _SCHEMA,
+        "hosts": len(hosts),
+        "gpus": gpus,
+        "tasks": len(tasks),
+        "gpus_asked": asked,
+        "files": [str(directory / name) for name in files],
+    }
+    print_single(
+        context,
+        document,
+        [
+            f"{directory / 'nodes.csv'}: {len(hosts)} hosts, {gpus} GPUs",
+            f"{directory / 'tasks.csv'}: {len(tasks)} tasks, which ask for {asked:.0f} GPUs",
+        ],
+    )
+
+
+def _open(context: Context, verb: str) -> Session:
+    """The session: the files are this host's."""
+    session = get_session(context)
+    session.check_here(f"vgpumgr pool {verb}")
+    return session
+
+
+def _read_trace(nodes: str, tasks: str) -> Trace:
+    """Raises the errors of both files."""
+    from vgpumgr.pool.files import parse_hosts, parse_tasks
+    from vgpumgr.pool.simulation import Trace
+
+    if nodes == tasks == "-":
+        raise UsageError("--nodes and --tasks are both standard input", hint="a file for one")
+    hosts = parse_hosts(**read_text_file(nodes, _ERRORS))
+    return Trace(hosts, parse_tasks(**read_text_file(tasks, _ERRORS)))

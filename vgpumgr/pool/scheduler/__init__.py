@@ -1,0 +1,1 @@
+"""Decisions of the pool, as pure functions of hosts and tasks: no file, no clock, no network."""
