@@ -66,7 +66,11 @@ class Rand(Gpu):
         assert status == OK, status
 
     def create(
-        self, type_: int, seed: int | None = None, offset: int | None = None, order: int | None = None
+        self,
+        type_: int,
+        seed: int | None = None,
+        offset: int | None = None,
+        order: int | None = None,
     ) -> c_void_p:
         """A generator that is set to these."""
         generator = c_void_p()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated cuFFT, cuSOLVER, cuSPARSE and cuRAND, directly on the simulated driver: what they compute, what they refuse,
-and how they behave.
+"""The simulated cuFFT, cuSOLVER, cuSPARSE and cuRAND, directly on the simulated driver: what they compute, what they
+refuse, and how they behave.
 """
 
 from __future__ import annotations
