@@ -238,10 +238,10 @@ static void make_handle(struct thread *t)
 		handles[library - 1][roll(t) % HANDLES] = made;
 }
 
-/* A library that keeps objects. */
+/* A library that keeps objects: cuSPARSE has as many kinds of them as the others together. */
 static unsigned int kept_by(struct thread *t)
 {
-	static const unsigned int all[] = { FFT, SOLVER, SPARSE, DNN, RAND };
+	static const unsigned int all[] = { FFT, SOLVER, SPARSE, SPARSE, DNN, RAND };
 
 	return all[roll(t) % (sizeof(all) / sizeof(all[0]))];
 }

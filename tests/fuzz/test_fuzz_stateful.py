@@ -172,7 +172,7 @@ def fuzz_mathematics(directory: Path, sanitizer: str) -> list[int]:
         "mathematics.c", "networks.c", "randoms.c", "solvers.c", "sparses.c", "transforms.c", "lane.c",
     )  # fmt: skip
     program = build(directory, mains, sanitizer)
-    count = os.environ.get("VGPUMGR_FUZZ_ROUNDS", "40000")
+    count = os.environ.get("VGPUMGR_FUZZ_ROUNDS", "50000")
     seed = os.environ.get("VGPUMGR_FUZZ_SEED", "1")
     return [int(w) for w in run(program, str(NULL_LIBRARIES), count, seed).split() if w.isdigit()]
 

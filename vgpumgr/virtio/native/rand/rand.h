@@ -25,7 +25,7 @@ struct rand_generator {
 	struct rand_setting settings[RAND_SETTINGS]; /* that the library does not have yet */
 };
 
-/* ---- generator.c */
+/* ---- channel.c */
 /* What a driver's error is to a caller of the library. */
 int rand_status(int result);
 int rand_unsupported(const char *name, atomic_flag *told);
