@@ -16,19 +16,20 @@
 #include "math_channel.h"
 #include "mathematics.h"
 #include "maths.h"
+#include "rand_wire.h"
 #include "session.h"
 #include "sparse_wire.h"
 #include "vg_worker.h"
 
-enum { THREADS = 3, HANDLES = 4, LIBRARIES = 6, DNN = VG_MATH_DNN - 1, FFT = VG_MATH_FFT - 1,
-       SOLVER = VG_MATH_SOLVER - 1, SPARSE = VG_MATH_SPARSE - 1 };
+enum { THREADS = 3, HANDLES = 4, LIBRARIES = 7, DNN = VG_MATH_DNN - 1, FFT = VG_MATH_FFT - 1,
+       SOLVER = VG_MATH_SOLVER - 1, SPARSE = VG_MATH_SPARSE - 1, RAND = VG_MATH_RAND - 1 };
 
 static struct vg_lane lane;
 static struct wk_session *session;
 static uint64_t context;
 static unsigned long count;
 static _Atomic uint32_t sequence, slots;
-static _Atomic uint64_t handles[LIBRARIES][HANDLES], plans[LIBRARIES][HANDLES]; /* of each library; and plans of cuDNN and of cuFFT, objects of cuSOLVER and cuSPARSE */
+static _Atomic uint64_t handles[LIBRARIES][HANDLES], plans[LIBRARIES][HANDLES]; /* of each library; and plans of cuDNN and of cuFFT, objects of cuSOLVER and cuSPARSE, generators of cuRAND */
 static _Atomic uint64_t sparse_objects[SPARSE_BSRSM2 + 1]; /* the last of each kind */
 static _Atomic unsigned long accepted, refused;
 static _Atomic bool called[BLAS_FUNCTIONS], called_light[LT_FUNCTIONS];
@@ -227,7 +228,7 @@ static uint64_t make_light(struct thread *t)
 
 static void make_handle(struct thread *t)
 {
-	uint32_t library = once_in(t, 30) ? 7 : 1 + (uint32_t)(roll(t) % LIBRARIES), slot = ++slots;
+	uint32_t library = once_in(t, 30) ? LIBRARIES + 1 : 1 + (uint32_t)(roll(t) % LIBRARIES), slot = ++slots;
 	uint64_t made = vg_handle_make(VG_TAG_MATH, 1, slot % VG_CAP_MATH);
 
 	if (slot >= VG_CAP_MATH)
@@ -237,10 +238,18 @@ static void make_handle(struct thread *t)
 		handles[library - 1][roll(t) % HANDLES] = made;
 }
 
+/* A library that keeps objects: cuSPARSE has as many kinds of them as the others together. */
+static unsigned int kept_by(struct thread *t)
+{
+	static const unsigned int all[] = { FFT, SOLVER, SPARSE, SPARSE, DNN, RAND };
+
+	return all[roll(t) % (sizeof(all) / sizeof(all[0]))];
+}
+
 static void keep_plan(struct thread *t)
 {
 	uint32_t slot = ++slots;
-	unsigned int library = once_in(t, 4) ? FFT : once_in(t, 3) ? SOLVER : once_in(t, 2) ? SPARSE : DNN;
+	unsigned int library = kept_by(t);
 	uint64_t handle = handles[once_in(t, 40) ? roll(t) % LIBRARIES : library][roll(t) % HANDLES];
 	uint64_t made = vg_handle_make(VG_TAG_MATH, 1, slot % VG_CAP_MATH), function = library == FFT ? FFT_PLAN : DNN_PLAN;
 
@@ -248,6 +257,8 @@ static void keep_plan(struct thread *t)
 		function = once_in(t, 2) ? SOLVER_SYEVJ : SOLVER_GESVDJ;
 	if (library == SPARSE)
 		function = SPARSE_SPGEMM + roll(t) % SPARSE_BSRSM2;
+	if (library == RAND)
+		function = RAND_GENERATOR;
 
 	if (slot >= VG_CAP_MATH)
 		return;
@@ -255,6 +266,8 @@ static void keep_plan(struct thread *t)
 		make_shape(t, function);
 	else if (library == DNN)
 		make_plan(t);
+	else if (library == RAND)
+		make_generator(t);
 	else
 		t->length = 0;
 	if (once_in(t, 20))
@@ -343,6 +356,20 @@ static void transform(struct thread *t)
 		SEND(math_call, context, plan, 0, FFT_EXECUTE, 0, arguments);
 }
 
+/* So is a generator of cuRAND's. */
+static void draw(struct thread *t)
+{
+	uint64_t generator = plans[once_in(t, 60) ? DNN : RAND][roll(t) % HANDLES];
+	struct vg_bytes arguments = { t->arguments, 0 };
+
+	make_numbers(t);
+	arguments.length = once_in(t, 40) ? roll(t) % (t->length + 1) : t->length;
+	if (once_in(t, 2))
+		SEND(math_try, context, generator, 0, once_in(t, 60) ? roll(t) % 9 : RAND_GENERATE, 0, arguments);
+	else
+		SEND(math_call, context, generator, 0, RAND_GENERATE, 0, arguments);
+}
+
 static void *live(void *argument)
 {
 	struct thread *t = argument;
@@ -355,11 +382,13 @@ static void *live(void *argument)
 		if (once_in(t, 40))
 			keep_plan(t);
 		if (once_in(t, 80))
-			SEND(math_destroy, context, plans[once_in(t, 4) ? FFT : once_in(t, 3) ? SOLVER : once_in(t, 2) ? SPARSE : DNN][roll(t) % HANDLES]);
+			SEND(math_destroy, context, plans[kept_by(t)][roll(t) % HANDLES]);
 		if (once_in(t, 6))
 			transform(t);
+		if (once_in(t, 8))
+			draw(t);
 		if (once_in(t, 100))
-			SEND(math_open, (uint32_t)(roll(t) % 7));
+			SEND(math_open, (uint32_t)(roll(t) % (LIBRARIES + 2)));
 		call(t);
 	}
 	return NULL;
@@ -384,16 +413,17 @@ static unsigned int count_called(const _Atomic bool *flags, unsigned int n)
 	return found;
 }
 
-/* Nothing of cuDNN, cuFFT, cuSOLVER or cuSPARSE is left where all sessions have ended. */
+/* Nothing of cuDNN, cuFFT, cuSOLVER, cuSPARSE or cuRAND is left where all sessions have ended. */
 static unsigned long count_left(void)
 {
-	unsigned long (*networks)(void), (*transforms)(void), (*solvers)(void), (*sparses)(void);
+	unsigned long (*networks)(void), (*transforms)(void), (*solvers)(void), (*sparses)(void), (*randoms)(void);
 
 	*(void **)&networks = wk_math_find(VG_MATH_DNN, "null_networks_live");
 	*(void **)&transforms = wk_math_find(VG_MATH_FFT, "null_transforms_live");
 	*(void **)&solvers = wk_math_find(VG_MATH_SOLVER, "null_solvers_live");
 	*(void **)&sparses = wk_math_find(VG_MATH_SPARSE, "null_sparses_live");
-	return networks && transforms && solvers && sparses ? networks() + transforms() + solvers() + sparses() : ~0ul;
+	*(void **)&randoms = wk_math_find(VG_MATH_RAND, "null_randoms_live");
+	return networks && transforms && solvers && sparses && randoms ? networks() + transforms() + solvers() + sparses() + randoms() : ~0ul;
 }
 
 int main(int argc, char **argv)
@@ -419,7 +449,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i].thread, NULL);
 	wk_session_destroy(session);
-	printf("%u functions %u light %u networks %u transforms %u solvers %u sparses %lu accepted %lu refused\n", count_called(called, BLAS_FUNCTIONS),
-	       count_called(called_light, LT_FUNCTIONS), count_networks(), count_transforms(), count_solvers(), count_sparses(), accepted, refused);
+	printf("%u functions %u light %u networks %u transforms %u solvers %u sparses %u randoms %lu accepted %lu refused\n", count_called(called, BLAS_FUNCTIONS),
+	       count_called(called_light, LT_FUNCTIONS), count_networks(), count_transforms(), count_solvers(), count_sparses(), count_randoms(), accepted, refused);
 	return lane.asked == lane.answered && !count_left() ? 0 : 1;
 }

@@ -50,4 +50,9 @@ uint64_t make_sparse(struct thread *t, bool on_device, const _Atomic uint64_t *o
 void learn_sparse(uint64_t mark, int32_t status);
 unsigned int count_sparses(void);
 
+/* ---- randoms.c: of cuRAND a generator's type, and numbers of one; how many of its functions and settings there were */
+void make_generator(struct thread *t);
+void make_numbers(struct thread *t);
+unsigned int count_randoms(void);
+
 #endif

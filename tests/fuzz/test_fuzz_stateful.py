@@ -38,10 +38,10 @@ GATE = 0.85
 #: what mathematics.c is for
 MATHEMATICS = (
     "blas.c", "dnn.c", "dnn_classic.c", "dnn_find.c", "dnn_tree.c", "fft.c", "libraries.c", "lt.c",
-    "ops_math.c", "solver.c", "sparse.c",
+    "ops_math.c", "rand.c", "solver.c", "sparse.c",
 )  # fmt: skip
 #: they are libraries of their own
-NULL_SOURCES = ("mathematics", "networks", "solvers", "sparses", "transforms")
+NULL_SOURCES = ("mathematics", "networks", "randoms", "solvers", "sparses", "transforms")
 #: the filter's tables are executed instruction by instruction in tests/unit/test_filter_table.py; main() is not linked;
 #: shares and the window take it that a process has one session, as a worker's have: the channel's tests run them
 #: (test_calls_with_share.py, tests/sanitize)
@@ -165,20 +165,22 @@ def test_a_short_run_reaches_the_operations(tmp_path: Path) -> None:
 
 
 def fuzz_mathematics(directory: Path, sanitizer: str) -> list[int]:
-    """Functions called of cuBLAS, of cuBLASLt, of cuDNN, ways to call cuFFT, of cuSOLVER, of cuSPARSE; calls accepted
-    and refused.
+    """Functions called of cuBLAS, of cuBLASLt, of cuDNN, ways to call cuFFT, of cuSOLVER, of cuSPARSE, of cuRAND; calls
+    accepted and refused.
     """
-    mains = ("mathematics.c", "networks.c", "solvers.c", "sparses.c", "transforms.c", "lane.c")
+    mains = (
+        "mathematics.c", "networks.c", "randoms.c", "solvers.c", "sparses.c", "transforms.c", "lane.c",
+    )  # fmt: skip
     program = build(directory, mains, sanitizer)
-    count = os.environ.get("VGPUMGR_FUZZ_ROUNDS", "40000")
+    count = os.environ.get("VGPUMGR_FUZZ_ROUNDS", "50000")
     seed = os.environ.get("VGPUMGR_FUZZ_SEED", "1")
     return [int(w) for w in run(program, str(NULL_LIBRARIES), count, seed).split() if w.isdigit()]
 
 
 @each_sanitizer
 def test_calls_of_mathematics_libraries_harm_nobody(sanitizer: str, tmp_path: Path) -> None:
-    functions, light, networks, transforms, solvers, sparses, accepted, refused = fuzz_mathematics(
-        tmp_path, sanitizer
+    functions, light, networks, transforms, solvers, sparses, randoms, accepted, refused = (
+        fuzz_mathematics(tmp_path, sanitizer)
     )
     assert functions == len(parse_blas(MATHEMATICS_SPEC))
     assert light == 9
@@ -186,6 +188,7 @@ def test_calls_of_mathematics_libraries_harm_nobody(sanitizer: str, tmp_path: Pa
     assert transforms == 3 * 6 + 7
     assert solvers == len(parse_blas(SOLVERS, SOLVER))
     assert sparses == len(parse_blas(SPARSES, SPARSE))
+    assert randoms == 11 + 5
     # the failure of a posted call is the error of the next
     assert accepted > 1000 < refused
 

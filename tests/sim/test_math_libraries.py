@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated cuFFT, cuSOLVER and cuSPARSE, directly on the simulated driver: what they compute, what they refuse,
-and how they behave.
+"""The simulated cuFFT, cuSOLVER, cuSPARSE and cuRAND, directly on the simulated driver: what they compute, what they
+refuse, and how they behave.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from vgpumgr.virtio.codegen.coverage import math_implemented
 pytestmark = pytest.mark.native
 
 #: libraries by the beginning of their programs' names
-NAMES = {"fft": "cufft", "solver": "cusolver", "sparse": "cusparse"}
+NAMES = {"fft": "cufft", "solver": "cusolver", "sparse": "cusparse", "rand": "curand"}
 RELEASES = [(short, release) for short in ("fft", "solver") for release in ("11", "12")]
-RELEASES.append(("sparse", "12"))
+RELEASES += [("sparse", "12"), ("rand", "10")]
 #: each in a process of its own: some end their context
 BEHAVIOUR = [(short, case) for short in NAMES for case in cases_of(f"{short}_behaviour")]
 

@@ -199,6 +199,7 @@ input()
         "libcufft.so.12": 0,
         "libcusolver.so.12": 0,
         "libcusparse.so.12": 0,
+        "libcurand.so.10": 0,
     }
     shown = host.call("virtio", "show", channel["id"]).stdout
     assert "libcublas.so.13, loaded by 1 session\n" in shown

@@ -249,12 +249,13 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "mathematics", "vgpumgr",
-        "Sessions of forwarded GPUs find cuBLAS with cuBLASLt, or neither; cuDNN; cuFFT; cuSOLVER; and cuSPARSE.",
+        "Sessions of forwarded GPUs find cuBLAS with cuBLASLt, or neither; cuDNN; cuFFT; cuSOLVER; cuSPARSE; and "
+        "cuRAND.",
         "Looks for libcublas.so.13, .12, their libcublasLt, libcudnn.so.9, libcufft.so.12, .11, libcusolver.so.12, "
-        ".11, and libcusparse.so.12 in VGPUMGR_MATH's directories; without it beside the driver and in "
-        "/usr/local/cuda/lib64.",
-        "Install NVIDIA's libcublas, libcufft, libcusolver and libcusparse of CUDA 13 or 12, cudnn9, or name "
-        "directories: VGPUMGR_MATH=ONE:OTHER",
+        ".11, libcusparse.so.12, and libcurand.so.10 in VGPUMGR_MATH's directories; without it beside the driver and "
+        "in /usr/local/cuda/lib64.",
+        "Install NVIDIA's libcublas, libcufft, libcusolver, libcusparse and libcurand of CUDA 13 or 12, cudnn9, or "
+        "name directories: VGPUMGR_MATH=ONE:OTHER",
         "docs/libraries.md",
     ),
     Check(

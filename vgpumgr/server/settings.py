@@ -211,7 +211,8 @@ _VARIABLES: Mapping[str, tuple[Callable[[Machine], object], str]] = {
     ),
     "VGPUMGR_MATH": (
         lambda _: "",
-        "directories of cuBLAS, cuBLASLt, cuDNN, cuFFT, cuSOLVER and cuSPARSE for forwarded GPUs, with : between them",
+        "directories of cuBLAS, cuBLASLt, cuDNN, cuFFT, cuSOLVER, cuSPARSE and cuRAND for forwarded GPUs, with : "
+        "between them",
     ),
     "VGPUMGR_WATCHDOG": (
         lambda _: "60",

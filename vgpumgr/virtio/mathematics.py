@@ -24,6 +24,7 @@ LIBRARIES = {
     "libcufft.so": (12, 11),
     "libcusolver.so": (12, 11),
     "libcusparse.so": (12,),
+    "libcurand.so": (10,),
 }
 
 

@@ -289,7 +289,7 @@ class ChannelShowDocument(Document):
     )
     libraries: list[HostLibraryDocument] = Field(
         default_factory=list,
-        description="for the guests' cuBLAS, cuDNN, cuFFT, cuSOLVER and cuSPARSE; none without a worker",
+        description="for the guests' cuBLAS, cuDNN, cuFFT, cuSOLVER, cuSPARSE and cuRAND; none without a worker",
     )
 
 

@@ -32,7 +32,8 @@ class HostLibraryDocument(Document):
 
     id: str = Field(description="of the channel")
     name: str = Field(
-        description="libcublas.so, libcublasLt.so, libcudnn.so, libcufft.so, libcusolver.so or libcusparse.so"
+        description="libcublas.so, libcublasLt.so, libcudnn.so, libcufft.so, libcusolver.so, libcusparse.so "
+        "or libcurand.so"
     )
     path: str = Field(description="the file behind the links, whose name has the version")
     sessions: int = Field(description="how many have it loaded; 0: it is loaded by the first call")

@@ -214,7 +214,8 @@ def _check_mathematics(host: ObservedHost) -> Finding:
     if not found:
         return report(
             "ok",
-            "none: guests' calls of cuBLAS, cuDNN, cuFFT, cuSOLVER and cuSPARSE are refused by name",
+            "none: guests' calls of cuBLAS, cuDNN, cuFFT, cuSOLVER, cuSPARSE and cuRAND are "
+            "refused by name",
         )
     pair = [one.name for one in found if one.name.startswith("libcublas")]
     if len(pair) == 1:

@@ -13,6 +13,7 @@ REFUSE = {
     "cufft": "fft_unsupported",
     "cusolver": "solver_unsupported",
     "cusparse": "sparse_unsupported",
+    "curand": "rand_unsupported",
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from vgpumgr.virtio.codegen import blas, dnn, fft
+from vgpumgr.virtio.codegen import blas, by_hand, dnn
 from vgpumgr.virtio.codegen.model import CallClass, Function, Spec, SpecError, Where
 from vgpumgr.virtio.codegen.stubs import read_stubs
 
@@ -24,6 +24,7 @@ NETWORKS = VIRTIO / "spec" / "cudnn.yaml"
 TRANSFORMS = VIRTIO / "spec" / "cufft.yaml"
 SOLVERS = VIRTIO / "spec" / "cusolver.yaml"
 SPARSES = VIRTIO / "spec" / "cusparse.yaml"
+GENERATORS = VIRTIO / "spec" / "curand.yaml"
 #: a definition by hand, or by one of the macros that define a name with its per-thread variant
 DEFINED = re.compile(r"^(?:API\b[^;{(]*?\b(\w+)\s*\(|\w*API\w*\(\s*(\w+))", re.MULTILINE)
 #: version 12's headers rename these, so that the source has the left one and the library the right one
@@ -73,7 +74,8 @@ def math_implemented() -> dict[str, set[str]]:
     """By mathematics library: the names that the guest has more than a refusal of."""
     others = {
         "cudnn": dnn.implemented(NETWORKS),
-        "cufft": fft.implemented(TRANSFORMS),
+        "cufft": by_hand.implemented(TRANSFORMS, "cufft"),
+        "curand": by_hand.implemented(GENERATORS, "curand"),
         "cusolver": blas.implemented_by(SOLVERS, blas.SOLVER),
         "cusparse": blas.implemented_by(SPARSES, blas.SPARSE),
     }
@@ -168,7 +170,7 @@ def emit_coverage(spec: Spec) -> str:
         f"Generated from `vgpumgr/virtio/spec/` ({spec.file}, refused.yaml); do not edit. The guest's `libcuda.so.1`",
         f"exports every name of cuda.h {spec.header}, its `libcudart.so.12` and `.13` every name of the vendor's.",
         "`libcublas` and `libcublasLt`, each for 12 and 13, `libcudnn` for 9, `libcufft` and `libcusolver` for 11 and",
-        "12, and `libcusparse` for 12 export every documented name of the vendor's.",
+        "12, `libcusparse` for 12, and `libcurand` for 10 export every documented name of the vendor's.",
         "What is refused answers CUDA_ERROR_NOT_SUPPORTED, and names itself once on standard error",
         "(`VGPUMGR_QUIET=1`: never).",
         "",

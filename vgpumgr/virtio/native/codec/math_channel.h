@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Libraries of math_open. */
-enum { VG_MATH_BLAS = 1, VG_MATH_LT = 2, VG_MATH_DNN = 3, VG_MATH_FFT = 4, VG_MATH_SOLVER = 5, VG_MATH_SPARSE = 6 };
+enum { VG_MATH_BLAS = 1, VG_MATH_LT = 2, VG_MATH_DNN = 3, VG_MATH_FFT = 4, VG_MATH_SOLVER = 5, VG_MATH_SPARSE = 6, VG_MATH_RAND = 7 };
 
 /* How a function is called. MATH_ANEW: the stream has been set, which takes the library's own workspace again. */
 enum { MATH_ON_DEVICE = 1, MATH_ANEW = 2 };
@@ -29,7 +29,7 @@ struct math_request {
 	size_t length;
 	void *values;             /* what it gives back */
 	size_t room, filled;
-	int status;               /* cublasStatus_t, cudnnStatus_t, cufftResult, cusolverStatus_t, cusparseStatus_t; 0 of a posted call */
+	int status;               /* cublasStatus_t, cudnnStatus_t, cufftResult, cusolverStatus_t, cusparseStatus_t, curandStatus_t; 0 of a posted call */
 	const char *name;         /* what the program has called, for VGPUMGR_TRACE; NULL: it is not known */
 };
 

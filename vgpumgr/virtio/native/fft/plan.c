@@ -8,17 +8,11 @@
 /* A number is a place, and how often that was taken before: one that has ended is not taken for another soon. */
 enum { PLANS = 1 << 14, TIMES = 1 << 16 };
 
-struct library {
-	struct library *next;
-	void *context;
-	uint64_t handle;
-};
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct fft_plan *plans[PLANS]; /* never freed, as another thread may have the number of one that ends */
 static atomic_int count;
 static int unused = -1;
-static struct library *libraries;
+static struct math_places places = MATH_PLACES;
 
 int fft_status(int result)
 {
@@ -44,67 +38,18 @@ int fft_unsupported(const char *name, atomic_flag *told)
 
 /* ---- the library in a context */
 
-static struct library *find(const void *context)
-{
-	struct library *l = libraries;
-
-	while (l && l->context != context)
-		l = l->next;
-	return l;
-}
-
-static int begin(struct library *l)
-{
-	static atomic_flag told = ATOMIC_FLAG_INIT;
-	int status = 0, result = math_channel()->create(VG_MATH_FFT, &l->handle, &status);
-
-	if (result == 801)
-		return fft_unsupported("cuFFT, which the host does not have,", &told);
-	return result ? fft_status(result) : status;
-}
-
-static int open_current(struct library **out)
-{
-	struct library *l;
-	void *context = NULL;
-	int status;
-
-	math_channel()->current(&context);
-	*out = context ? find(context) : NULL;
-	if (*out && math_channel()->alive((*out)->handle))
-		return FFT_OK;
-	l = *out ? *out : calloc(1, sizeof(*l));
-	if (!l)
-		return FFT_ALLOC_FAILED;
-	status = begin(l);
-	if (status != FFT_OK && l != *out)
-		free(l);
-	if (status != FFT_OK || l == *out)
-		return status;
-	/* one that was made current with it */
-	math_channel()->current(&l->context);
-	l->next = libraries;
-	libraries = *out = l;
-	return FFT_OK;
-}
-
 int fft_open(uint64_t *handle, void **context)
 {
-	struct library *l;
-	int status;
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+	int status, result;
 
 	if (!math_channel() || !math_channel()->make || !math_channel()->current || !math_channel()->push || !math_channel()->pop ||
 	    !math_channel()->allocate || !math_channel()->release)
 		return FFT_SETUP_FAILED;
-	math_ask_runtime();
-	pthread_mutex_lock(&lock);
-	status = open_current(&l);
-	if (status == FFT_OK) {
-		*handle = l->handle;
-		*context = l->context;
-	}
-	pthread_mutex_unlock(&lock);
-	return status;
+	result = math_enter(&places, VG_MATH_FFT, handle, context, &status);
+	if (result == 801)
+		return fft_unsupported("cuFFT, which the host does not have,", &told);
+	return result ? fft_status(result) : status;
 }
 
 /* ---- plans */

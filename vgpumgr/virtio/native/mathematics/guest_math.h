@@ -4,6 +4,7 @@
 #define VGPUMGR_GUEST_MATH_H
 
 #include <math_channel.h>
+#include <pthread.h>
 #include <stdatomic.h>
 
 /* ---- channel.c */
@@ -34,6 +35,18 @@ void math_ask_runtime(void);
 void math_refuse(const char *name, atomic_flag *told);
 /* Of the host's library; 0 where it has none. */
 uint64_t math_version(uint32_t library);
+
+/* ---- places.c: a library without handles, in each context that it is used in */
+struct math_place;
+struct math_places {
+	pthread_mutex_t lock;
+	struct math_place *first;
+};
+#define MATH_PLACES { .lock = PTHREAD_MUTEX_INITIALIZER }
+
+/* Its handle in the current context, which is made where there is none. A CUresult, 801 where the host has no such library; and *status,
+ * where that is 0. context, unless it is NULL: that context. */
+int math_enter(struct math_places *places, uint32_t library, uint64_t *handle, void **context, int *status);
 
 /* ---- known.c */
 enum { MATH_KNOWN = 4096 };

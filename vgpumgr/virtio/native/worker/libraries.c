@@ -10,7 +10,7 @@
 #include "mathematics.h"
 #include "sparse_wire.h"
 
-enum { LIBRARIES = VG_MATH_SPARSE + 1, PATH_BYTES = 256, MAJORS = 2, FOUND = 256 };
+enum { LIBRARIES = VG_MATH_RAND + 1, PATH_BYTES = 256, MAJORS = 2, FOUND = 256 };
 
 /* Without create: it has no handles. */
 static const struct {
@@ -23,6 +23,7 @@ static const struct {
 	[VG_MATH_FFT] = { "libcufft.so", NULL, NULL, "cufftGetProperty", { 12, 11 } },
 	[VG_MATH_SOLVER] = { "libcusolver.so", "cusolverDnCreate", "cusolverDnDestroy", "cusolverGetProperty", { 12, 11 } },
 	[VG_MATH_SPARSE] = { "libcusparse.so", "cusparseCreate", "cusparseDestroy", "cusparseGetProperty", { 12 } },
+	[VG_MATH_RAND] = { "libcurand.so", NULL, NULL, "curandGetProperty", { 10 } },
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -17,9 +17,11 @@ enum { MATH_OK = 0, MATH_NOT_INITIALIZED = 1, MATH_ALLOC_FAILED = 3, MATH_INVALI
 /* As cusolverStatus_t. */
 enum { SOLVER_ALLOC_FAILED = 2, SOLVER_INVALID_VALUE = 3, SOLVER_NOT_SUPPORTED = 9 };
 
-/* A wk_math that is an execution plan of cuDNN's, a plan of cuFFT's, or an object of cuSOLVER's or cuSPARSE's: no library of math_open. */
+/* A wk_math that is an execution plan of cuDNN's, a plan of cuFFT's, an object of cuSOLVER's or cuSPARSE's, or a generator of cuRAND's: no library of
+ * math_open. */
 enum { MATH_DNN_PLAN = 0x100, MATH_FFT_PLAN = 0x101, MATH_SYEVJ = 0x102, MATH_GESVDJ = 0x103, MATH_SPGEMM = 0x104,
-       MATH_SPSV = 0x105, MATH_SPSM = 0x106, MATH_BSRSV2 = 0x107, MATH_BSRSM2 = 0x108 };
+       MATH_SPSV = 0x105, MATH_SPSM = 0x106, MATH_BSRSV2 = 0x107, MATH_BSRSM2 = 0x108,
+       MATH_RAND_GENERATOR = 0x109 };
 
 /* What cuBLAS takes for a handle's workspace at most, as documented (cublasSetWorkspace). */
 #define MATH_HANDLE_BYTES (32ull << 20)
@@ -29,7 +31,7 @@ enum { MATH_DNN_PLAN = 0x100, MATH_FFT_PLAN = 0x101, MATH_SYEVJ = 0x102, MATH_GE
 
 struct wk_math {
 	uint32_t library;
-	void *handle;             /* cublasHandle_t, cublasLtHandle_t, cudnnHandle_t, cusolverDnHandle_t, cusparseHandle_t; none of cuFFT, whose plans are all there is */
+	void *handle;             /* cublasHandle_t, cublasLtHandle_t, cudnnHandle_t, cusolverDnHandle_t, cusparseHandle_t; none of cuFFT and cuRAND, whose plans and generators are all there is */
 	int (*destroy)(void *handle);
 	void *lt;                 /* a cublasHandle_t is a cublasLtHandle_t, too: this one, when it is needed */
 	pthread_mutex_t lock;     /* what is set, until the call that it is set for has been made */
@@ -81,6 +83,12 @@ int wk_fft_call(struct math_call *call);
 int wk_fft_execute(struct math_call *call);
 /* A plan; NULL: the library's status. */
 struct wk_math *wk_fft_plan(struct math_call *call, int *status);
+/* ---- rand.c: of one of cuRAND's generators */
+int wk_rand_generate(struct math_call *call);
+/* One; NULL: the library's status. */
+struct wk_math *wk_rand_generator(struct math_call *call, int *status);
+/* What one of that call is counted as. */
+uint64_t wk_rand_bytes(const struct math_call *call);
 /* The place of the argument that is an object; negative: the function has none, or there is no such function. */
 int wk_blas_object(uint32_t library, uint64_t function);
 /* Whether it tells a work area's size, for which the library uses no stream. */

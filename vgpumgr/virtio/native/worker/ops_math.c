@@ -8,6 +8,7 @@
 #include "lt_wire.h"
 #include "math_channel.h"
 #include "mathematics.h"
+#include "rand_wire.h"
 #include "session.h"
 #include "sparse_wire.h"
 
@@ -69,6 +70,8 @@ static int call_locked(struct math_call *call)
 		return wk_fft_call(call);
 	case MATH_FFT_PLAN:
 		return wk_fft_execute(call);
+	case MATH_RAND_GENERATOR:
+		return wk_rand_generate(call);
 	case VG_MATH_SOLVER:
 	case VG_MATH_SPARSE:
 		return call_with_object(call);
@@ -221,11 +224,31 @@ static CUresult result_of_transform(int status)
 	}
 }
 
+static CUresult result_of_generator(int status)
+{
+	switch (status) {
+	case RAND_OK:
+		return CUDA_SUCCESS;
+	case RAND_ALLOCATION_FAILED:
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	case RAND_TYPE_ERROR:
+	case RAND_OUT_OF_RANGE:
+	case RAND_LENGTH_NOT_MULTIPLE:
+		return CUDA_ERROR_INVALID_VALUE;
+	case RAND_ARCH_MISMATCH:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	default:
+		return CUDA_ERROR_UNKNOWN;
+	}
+}
+
 /* The failure of a posted call is an error of a later one; the context goes on, unless the driver says otherwise. */
 static CUresult as_result(uint32_t library, int status)
 {
 	if (library == VG_MATH_FFT || library == MATH_FFT_PLAN)
 		return result_of_transform(status);
+	if (library == MATH_RAND_GENERATOR)
+		return result_of_generator(status);
 	if (library == VG_MATH_SOLVER)
 		return result_of_solver(status);
 	if (library == VG_MATH_SPARSE)
@@ -285,6 +308,7 @@ CUresult wk_do_math_ask(struct wk_call *c, const struct vg_math_ask_request *in,
 static bool is_made(uint32_t library, uint64_t function)
 {
 	return (library == VG_MATH_DNN && function == DNN_PLAN) || (library == VG_MATH_FFT && function == FFT_PLAN) ||
+	       (library == VG_MATH_RAND && function == RAND_GENERATOR) ||
 	       (library == VG_MATH_SOLVER && (function == SOLVER_SYEVJ || function == SOLVER_GESVDJ)) ||
 	       (library == VG_MATH_SPARSE && function >= SPARSE_SPGEMM && function <= SPARSE_BSRSM2);
 }
@@ -297,6 +321,9 @@ static struct wk_math *make_plan(struct math_call *call, int *status)
 	switch (call->math->library) {
 	case VG_MATH_FFT:
 		made = wk_fft_plan(call, status);
+		break;
+	case VG_MATH_RAND:
+		made = wk_rand_generator(call, status);
 		break;
 	case VG_MATH_SOLVER:
 		made = wk_solver_object(call, status);
@@ -311,11 +338,18 @@ static struct wk_math *make_plan(struct math_call *call, int *status)
 	return made;
 }
 
+/* Objects of cuSOLVER and cuSPARSE serve several handles; any other ends before the handle that it was made with. */
+static struct wk_object *owner_of(const struct wk_math *made, struct wk_object *context, struct wk_object *handle)
+{
+	return made->library >= MATH_SYEVJ && made->library <= MATH_BSRSM2 ? context : handle;
+}
+
 CUresult wk_do_math_make(struct wk_call *c, const struct vg_math_make_request *in, struct vg_math_make_reply *out)
 {
 	struct math_call call = read_call(in->function, 0, &in->arguments);
 	struct wk_object *math WK_HELD = NULL, *o;
 	struct wk_math *made;
+	uint64_t bytes = MATH_PLAN_BYTES;
 	CUresult r = wk_hold(c, WK_MATH, in->handle, &math);
 
 	if (r == CUDA_SUCCESS && math->context != c->context)
@@ -323,22 +357,23 @@ CUresult wk_do_math_make(struct wk_call *c, const struct vg_math_make_request *i
 	call.math = wk_raw(math);
 	if (r == CUDA_SUCCESS && !is_made(call.math->library, in->function))
 		r = CUDA_ERROR_NOT_SUPPORTED;
+	if (r == CUDA_SUCCESS && call.math->library == VG_MATH_RAND)
+		bytes = wk_rand_bytes(&call);
 	if (r == CUDA_SUCCESS)
-		r = wk_charge(WK_MATH, MATH_PLAN_BYTES);
+		r = wk_charge(WK_MATH, bytes);
 	if (r != CUDA_SUCCESS)
 		return r;
 	call.values = out->values;
 	call.room = sizeof(out->values);
 	made = make_plan(&call, &out->status);
-	/* a plan ends before the handle that it was made with; objects of cuSOLVER and cuSPARSE serve several handles */
-	o = made ? wk_object_new(WK_MATH, made->library >= MATH_SYEVJ ? c->context : math, made, 0) : NULL;
+	o = made ? wk_object_new(WK_MATH, owner_of(made, c->context, math), made, 0) : NULL;
 	out->values_length = (uint32_t)call.filled;
 	if (o) {
-		o->bytes = MATH_PLAN_BYTES;
+		o->bytes = bytes;
 		return wk_put(c, in->created, o);
 	}
 	if (made)
 		wk_math_end(made);
-	wk_refund(WK_MATH, MATH_PLAN_BYTES);
+	wk_refund(WK_MATH, bytes);
 	return made ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
