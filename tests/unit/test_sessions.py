@@ -367,7 +367,7 @@ def test_refused_calls_are_counted_by_name(rig: Rig) -> None:
     code = """
 import sys
 context()
-for _ in range(3): assert cu.cuArrayGetPlane(None, None, 0) == 801
+for _ in range(3): assert cu.cuGraphicsUnregisterResource(None) == 801
 pinned = c_void_p(); at = c_uint64(); ok(cu.cuMemAllocHost_v2(byref(pinned), c_size_t(64)))
 assert cu.cuMemHostGetDevicePointer_v2(byref(at), pinned, 0) == 801
 ok(cu.cuCtxSynchronize())
@@ -375,11 +375,11 @@ ok(cu.cuCtxSynchronize())
     process = start_python(rig, code)
     _, errors = process.communicate(timeout=PROGRAM_S)
     assert process.returncode == 0, errors
-    assert errors == "vgpumgr: cuArrayGetPlane is not supported over a forwarded GPU\n"
+    assert errors == "vgpumgr: cuGraphicsUnregisterResource is not supported over a forwarded GPU\n"
     after = describe("x", rig.status()).refused
     found = {name: count - before.get(name, 0) for name, count in after.items()}
     assert {k: v for k, v in found.items() if v} == {
-        "cuArrayGetPlane": 3,
+        "cuGraphicsUnregisterResource": 3,
         "cuMemHostGetDevicePointer": 1,
     }
 
