@@ -151,6 +151,24 @@ def test_demand_without_inflation(cli: Cli) -> None:
     assert row["gpu_allocated_percent"] == 66.667
 
 
+def test_copies_of_tasks_take_no_name_of_the_file(cli: Cli) -> None:
+    """Whatever tasks are called, also as a copy of another could be."""
+    Path("nodes.csv").write_text(NODES)
+    Path("tasks.csv").write_text(f"{HEADER}a,1,1,1,100,\na+2,1,1,1,100,\n 2,1,1,1,100,\n")
+    result = run(cli, "simulate", "--inflate", "3", "--seeds", "9", "-o", "json")
+    (row,) = json.loads(result.out)["policies"]
+    assert (result.code, row["gpu_allocated_percent"]) == (0, 100)
+
+
+def test_a_demand_of_too_many_copies_is_refused(cli: Cli) -> None:
+    Path("nodes.csv").write_text(NODES + "".join(f"big{n},8,100,1024,T4\n" for n in range(9)))
+    Path("tasks.csv").write_text(HEADER + "t1,1,1,1,1,\n")
+    result = run(cli, "simulate", "--inflate", "10", "--seeds", "1")
+    assert "10 times the GPUs takes more than 5000000 copies of tasks" in result.err
+    assert "--inflate 0" in result.err
+    assert result.code == 2
+
+
 def test_tasks_that_no_host_can_hold_are_counted_apart(cli: Cli) -> None:
     Path("nodes.csv").write_text(NODES)
     Path("tasks.csv").write_text(TASKS + "".join(f"x{n},1,1,4,1000,\n" for n in range(5)))

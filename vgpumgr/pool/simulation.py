@@ -6,6 +6,7 @@ import random
 import statistics
 from collections.abc import Callable, Sequence
 
+from vgpumgr.errors import UsageError
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.pool.scheduler.choosing import RANDOM, open_chooser
 from vgpumgr.pool.scheduler.cluster import Cluster
@@ -14,6 +15,9 @@ from vgpumgr.pool.scheduler.filters import explain_impossible, find_reason
 from vgpumgr.pool.scheduler.fragmentation import Mix
 from vgpumgr.pool.scheduler.model import GPU_MILLI, Demand, Host, Task
 from vgpumgr.pool.scheduler.policies import POLICIES
+
+#: a demand beyond them is a mistake, and would cost memory
+MOST_COPIES = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +76,23 @@ class Trace:
 
     def inflate(self, factor: float, seed: int) -> list[Task]:
         """The tasks, and copies of tasks drawn at random until they ask for ``factor`` times the GPUs of all hosts, in
-        a random order. Tasks that ask for more than that from the start stay as they are.
+        a random order. Tasks that ask for more than that from the start stay as they are. Raises UsageError where
+        that takes too many copies.
         """
         draw = random.Random(seed)
         tasks = list(self.tasks)
         asked = sum(task.demand.total_milli for task in tasks)
-        while 0 < asked < factor * self.capacity_milli:
+        wanted = factor * self.capacity_milli
+        if asked and (wanted - asked) * len(tasks) > MOST_COPIES * asked:
+            raise UsageError(
+                f"{factor:g} times the GPUs takes more than {MOST_COPIES} copies of tasks",
+                why=f"{len(tasks)} tasks ask for {asked / GPU_MILLI:g} of {self.capacity_milli // GPU_MILLI} GPUs",
+                hint="--inflate 0 leaves the tasks as they are",
+            )
+        while 0 < asked < wanted:
             original = draw.choice(self.tasks)
-            tasks.append(Task(f"{original.name}+{len(tasks)}", original.demand))
+            # no name that was read from a file begins with a space
+            tasks.append(Task(f" {len(tasks)}", original.demand))
             asked += original.demand.total_milli
         draw.shuffle(tasks)
         return tasks

@@ -51,7 +51,7 @@ class Defragmentation:
 
     def __init__(self, cluster: Cluster, mix: Mix, waiting: Sequence[Task]) -> None:
         self._cluster = cluster
-        self._policy = FragmentationGradient(cluster.hosts, mix)
+        self._policy = FragmentationGradient(mix)
         self._chooser = open_chooser(FragmentationGradient.name, cluster, mix)
         self._waiting: dict[Demand, list[Task]] = {}
         for task in waiting:

@@ -39,7 +39,7 @@ class FragmentationGradient:
 
     name: ClassVar[str] = "fgd"
 
-    def __init__(self, hosts: Sequence[Host], mix: Mix) -> None:  # noqa: ARG002
+    def __init__(self, mix: Mix) -> None:
         self._mix = mix
 
     def score(self, state: State, demand: Demand) -> Score:
@@ -70,7 +70,7 @@ class FragmentationGradient:
 class _Scaled:
     """Free CPU, memory and GPU as fractions of the largest host's."""
 
-    def __init__(self, hosts: Sequence[Host], mix: Mix) -> None:  # noqa: ARG002
+    def __init__(self, hosts: Sequence[Host]) -> None:
         self._cpu = max((host.cpu_milli for host in hosts), default=1) or 1
         self._memory = max((host.memory_mib for host in hosts), default=1) or 1
         self._gpu = GPU_MILLI * (max((host.gpus for host in hosts), default=1) or 1)
@@ -117,9 +117,6 @@ class GpuPacking:
 
     name: ClassVar[str] = "gpu-packing"
 
-    def __init__(self, hosts: Sequence[Host], mix: Mix) -> None:
-        pass
-
     def score(self, state: State, demand: Demand) -> Score:
         """The group, then what is free of the host."""
         piece = find_smallest_piece(state, demand)
@@ -140,9 +137,6 @@ class Spread:
 
     name: ClassVar[str] = "spread"
 
-    def __init__(self, hosts: Sequence[Host], mix: Mix) -> None:
-        pass
-
     def score(self, state: State, demand: Demand) -> Score:
         """What is free, the most first; a share goes to the emptiest GPU."""
         piece = state.gpus[-1] if demand.is_share else None
@@ -155,9 +149,9 @@ class Spread:
 
 #: the policies that score states; ``random`` is the chooser's own
 POLICIES: dict[str, Callable[[Sequence[Host], Mix], Policy]] = {
-    FragmentationGradient.name: FragmentationGradient,
-    BestFit.name: BestFit,
-    DotProduct.name: DotProduct,
-    GpuPacking.name: GpuPacking,
-    Spread.name: Spread,
+    FragmentationGradient.name: lambda _, mix: FragmentationGradient(mix),
+    BestFit.name: lambda hosts, _: BestFit(hosts),
+    DotProduct.name: lambda hosts, _: DotProduct(hosts),
+    GpuPacking.name: lambda *_: GpuPacking(),
+    Spread.name: lambda *_: Spread(),
 }
