@@ -154,7 +154,7 @@ def test_demand_without_inflation(cli: Cli) -> None:
 def test_copies_of_tasks_take_no_name_of_the_file(cli: Cli) -> None:
     """Whatever tasks are called, also as a copy of another could be."""
     Path("nodes.csv").write_text(NODES)
-    Path("tasks.csv").write_text(f"{HEADER}a,1,1,1,100,\na+2,1,1,1,100,\n 2,1,1,1,100,\n")
+    Path("tasks.csv").write_text(f"{HEADER}a,1,1,1,100,\na+3,1,1,1,100,\n 2,1,1,1,100,\n")
     result = run(cli, "simulate", "--inflate", "3", "--seeds", "9", "-o", "json")
     (row,) = json.loads(result.out)["policies"]
     assert (result.code, row["gpu_allocated_percent"]) == (0, 100)
