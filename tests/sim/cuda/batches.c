@@ -390,6 +390,13 @@ static void advised_pages(void)
 	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, m, page) == 0);
 	OK(cuMemPrefetchAsync_v2(m, all, host, 0, stream));
 	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, m, all) == CU_DEVICE_CPU);
+	for (size_t i = 0; i < all; i += page) /* page after page, in both directions */
+		OK(cuMemAdvise_v2(m + i, page, CU_MEM_ADVISE_SET_READ_MOSTLY, here));
+	EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, m, all) == 1);
+	for (size_t i = all; i; i -= page)
+		OK(cuMemAdvise_v2(m + i - page, page, i == 3 * page ? CU_MEM_ADVISE_SET_READ_MOSTLY : CU_MEM_ADVISE_UNSET_READ_MOSTLY, here));
+	for (size_t i = 0; i < all; i += page)
+		EXPECT(ask(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, m + i, page) == (i == 2 * page));
 	OK(cuStreamSynchronize(stream));
 	OK(cuMemFree(m));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemRangeGetAttribute(list, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, m, page));

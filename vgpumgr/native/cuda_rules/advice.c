@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Advice about managed memory and where it was prefetched to, page by page: kept for who asks, and followed by nobody. */
+/* Advice about managed memory and the places that it was prefetched to, page by page. They are kept for
+ * cuMemRangeGetAttribute; no driver of ours follows them. */
 #include "cuda_rules.h"
 
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, DEVICES = 64 };
+enum { PAGE = 4096, DEVICES = 64, PREFETCH = 0 /* no advice has this number */ };
 
 struct cuda_pages {
 	uint64_t start, end;
@@ -164,46 +165,85 @@ static void set_accessed(struct cuda_pages *p, CUmemLocation where, bool on)
 		p->host = on;
 }
 
-static void advise(struct cuda_pages *p, CUmem_advise advice, CUmemLocation where)
+static void change_pages(struct cuda_pages *p, int what, CUmemLocation where)
 {
 	const CUmemLocation none = { .type = CU_MEM_LOCATION_TYPE_INVALID };
 
-	switch (advice) {
+	switch (what) {
+	case PREFETCH:
+		p->prefetched = where;
+		break;
 	case CU_MEM_ADVISE_SET_READ_MOSTLY:
 	case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
-		p->read_mostly = advice == CU_MEM_ADVISE_SET_READ_MOSTLY;
+		p->read_mostly = what == CU_MEM_ADVISE_SET_READ_MOSTLY;
 		break;
 	case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
 	case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
-		p->preferred = advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ? where : none;
+		p->preferred = what == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ? where : none;
 		break;
 	default:
-		set_accessed(p, where, advice == CU_MEM_ADVISE_SET_ACCESSED_BY);
+		set_accessed(p, where, what == CU_MEM_ADVISE_SET_ACCESSED_BY);
 	}
+}
+
+static bool is_same_place(CUmemLocation a, CUmemLocation b)
+{
+	return a.type == b.type && a.id == b.id;
+}
+
+static bool says_nothing(const struct cuda_pages *p)
+{
+	return !p->devices && !p->host && !p->read_mostly && p->preferred.type == CU_MEM_LOCATION_TYPE_INVALID &&
+	       p->prefetched.type == CU_MEM_LOCATION_TYPE_INVALID;
+}
+
+static bool goes_on(const struct cuda_pages *p, const struct cuda_pages *next)
+{
+	return p->end == next->start && p->owner == next->owner && p->devices == next->devices && p->host == next->host &&
+	       p->read_mostly == next->read_mostly && is_same_place(p->preferred, next->preferred) &&
+	       is_same_place(p->prefetched, next->prefetched);
+}
+
+/* A program that advises page after page has one piece, not one for each. */
+static void tidy(struct cuda_advice *a, size_t first, size_t count)
+{
+	size_t last = first + count;
+
+	for (size_t i = last; i-- > first;) {
+		if (says_nothing(&a->at[i]))
+			erase(a, i);
+	}
+	if (last >= a->count)
+		last = a->count ? a->count - 1 : 0;
+	for (size_t i = last; i > 0 && i >= first; i--) {
+		if (goes_on(&a->at[i - 1], &a->at[i])) {
+			a->at[i - 1].end = a->at[i].end;
+			erase(a, i);
+		}
+	}
+}
+
+static CUresult change(struct cuda_advice *a, const struct cuda_managed *memory, int what, CUmemLocation where)
+{
+	const struct cuda_managed m = whole_pages(memory);
+	size_t first, count;
+
+	if (!cover(a, &m, &first, &count))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (size_t i = first; i < first + count; i++)
+		change_pages(&a->at[i], what, where);
+	tidy(a, first, count);
+	return CUDA_SUCCESS;
 }
 
 CUresult cuda_advise(struct cuda_advice *a, const struct cuda_managed *memory, CUmem_advise advice, CUmemLocation where)
 {
-	const struct cuda_managed m = whole_pages(memory);
-	size_t first, count;
-
-	if (!cover(a, &m, &first, &count))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	for (size_t i = first; i < first + count; i++)
-		advise(&a->at[i], advice, where);
-	return CUDA_SUCCESS;
+	return change(a, memory, advice, where);
 }
 
 CUresult cuda_note_prefetch(struct cuda_advice *a, const struct cuda_managed *memory, CUmemLocation where)
 {
-	const struct cuda_managed m = whole_pages(memory);
-	size_t first, count;
-
-	if (!cover(a, &m, &first, &count))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	for (size_t i = first; i < first + count; i++)
-		a->at[i].prefetched = where;
-	return CUDA_SUCCESS;
+	return change(a, memory, PREFETCH, where);
 }
 
 void cuda_forget_advice(struct cuda_advice *a, uint64_t owner)
@@ -218,7 +258,7 @@ void cuda_forget_advice(struct cuda_advice *a, uint64_t owner)
 
 static CUmemLocation both(CUmemLocation a, CUmemLocation b)
 {
-	return a.type == b.type && a.id == b.id ? a : (CUmemLocation){ .type = CU_MEM_LOCATION_TYPE_INVALID };
+	return is_same_place(a, b) ? a : (CUmemLocation){ .type = CU_MEM_LOCATION_TYPE_INVALID };
 }
 
 /* What is true of all these pages. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Advice about managed memory, which has one place here: checked, kept for who asks, and followed by doing nothing. */
+/* Advice about managed memory, which has one place here. It is checked, kept for cuMemRangeGetAttribute, and not followed. */
 #include <pthread.h>
 
 #include "cuda_sim.h"

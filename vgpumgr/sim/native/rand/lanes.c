@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Subsequences whose numbers stand beside each other. */
+/* A default ordering interleaves subsequences: lane after lane gives one number. */
 #include <stdlib.h>
 
 #include "rand.h"

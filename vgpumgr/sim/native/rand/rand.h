@@ -23,7 +23,7 @@ enum { RD_DEFAULT = 100, RD_XORWOW = 101, RD_MRG32K3A = 121, RD_MTGP32 = 141, RD
 /* curandOrdering */
 enum { RD_BEST = 100, RD_ORDINARY = 101, RD_SEEDED = 102, RD_LEGACY = 103 };
 
-/* Lanes are subsequences whose numbers stand beside each other: as many as the guide tells of each type. */
+/* A lane is one of the subsequences that an ordering interleaves. cuRAND's guide has their number for each type. */
 enum { RD_LANES_XORWOW = 4096, RD_LANES_MRG = 81920, RD_LANES_PHILOX = 65536, RD_LANE_WORDS = 6 };
 
 enum { RD_TWISTER_WORDS = 624 };

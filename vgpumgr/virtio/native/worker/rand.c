@@ -28,7 +28,8 @@ static bool read_type(const struct math_call *call, uint64_t *type)
 	return true;
 }
 
-/* For as many states as the guide tells of each type, of the size that the device interface's states have, or for all direction vectors. */
+/* What a generator takes: the number of states that cuRAND's guide has for its type, times the size of a state in the device API; for a
+ * quasirandom one, its direction vectors. */
 uint64_t wk_rand_bytes(const struct math_call *call)
 {
 	uint64_t type = 0;
