@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.forwarded import MATH, channel
+from tests.sim.forwarded import MATH, channel, list_complaints_without_library
 from tests.unit.calls_rig import (
     NULL_DRIVER,
     PROGRAM_S,
     WORKER,
-    null_channel,
     run_python,
     start_python,
 )
@@ -390,34 +389,24 @@ assert cu.cuCtxSynchronize() == 700
 def test_calls_that_no_library_of_ours_would_make(rig: Rig) -> None:
     """Made by hand, as a guest with other libraries could: of unknown functions, cut short, with handles of others."""
     code = """
-class Request(ctypes.Structure):
-    _fields_ = [
-        ("handle", c_uint64), ("stream", c_void_p), ("function", c_uint64), ("mode", c_uint), ("wait", c_int),
-        ("arguments", c_void_p), ("length", c_size_t), ("values", c_void_p), ("room", c_size_t),
-        ("filled", c_size_t), ("status", c_int),
-    ]
-POST, TRY, ASK = range(3)
-mine, light, status = c_uint64(), c_uint64(), c_int()
-assert cu.vgpumgr_math_create(1, byref(mine), byref(status)) == 0 and status.value == 0
-assert cu.vgpumgr_math_create(2, byref(light), byref(status)) == 0 and status.value == 0
+from tests.sim.math_by_hand import ASK, POST, TRY, create, send
+mine, light, status = create(1), create(2), c_int()
 for library in (0, LAST + 1, 0x100, 0x101, 0x80000000):            # there is none of that number
     assert cu.vgpumgr_math_create(library, byref(c_uint64()), byref(status)) == 801, library
-def call(function, words, handle=mine.value, wait=ASK, cut=0):
-    data, values = (c_uint64 * max(1, len(words)))(*words), ctypes.create_string_buffer(4096)
-    r = Request(handle, None, function, 0, wait, addressof(data), len(words) * 8 - cut, addressof(values), 4096)
-    return cu.vgpumgr_math_call(byref(r)), r.status, values.raw[: r.filled]
+def call(function, words, handle=mine, wait=ASK, cut=0):
+    return send(handle, function, words, wait, cut=cut)[:3]
 ids = [int(line.split()[0], 16) for line in open(sys.argv[1])]
 assert call(0x123456789abcdef0, [1, 2, 3])[:2] == (0, NOT_SUPPORTED)
 assert call(0, [])[:2] == (0, NOT_SUPPORTED)
 for one in ids:
     assert call(one, [])[:2] == (0, INVALID_VALUE)          # of none of its arguments
     assert call(one, [7] * 60)[:2] == (0, INVALID_VALUE)    # of more than it has
-    assert call(one, [1] * 4, light.value)[:2] == (0, NOT_SUPPORTED)
+    assert call(one, [1] * 4, light)[:2] == (0, NOT_SUPPORTED)
 for function in range(1, 10):                               # of cuBLASLt
     for n in (0, 1, 5, 200):
         error, found, back = call(function, [0xffffffffffffffff] * n)
         assert error == 0 and found in (INVALID_VALUE, NOT_SUPPORTED) and not back
-for handle in (0, 1, mine.value ^ 1 << 40, light.value + 1, A.value):
+for handle in (0, 1, mine ^ 1 << 40, light + 1, A.value):
     assert call(ids[0], [0] * 4, handle)[0] != 0
 assert gemm() == 0 and np.allclose(down(C, a), a @ b, atol=1e-5)
 """
@@ -519,15 +508,11 @@ h = c_void_p()
 assert lib.cublasCreate_v2(byref(h)) == NOT_SUPPORTED and lt.cublasLtCreate(byref(h)) == NOT_SUPPORTED
 assert lib.cublasXtCreate(byref(h)) == NOT_SUPPORTED and lt.cublasLtGetVersion() == 0
 """
-    with null_channel("ring", LD_LIBRARY_PATH="") as rig:
-        process = start_python(rig, BEGIN + code)
-        _, errors = process.communicate(timeout=PROGRAM_S)
-        assert process.returncode == 0, errors
-        assert sorted(errors.splitlines()) == [
-            "vgpumgr: cuBLAS, which the host does not have, is not supported over a forwarded GPU",
-            "vgpumgr: cuBLASLt, which the host does not have, is not supported over a forwarded GPU",
-            "vgpumgr: cublasXtCreate is not supported over a forwarded GPU",
-        ]
+    assert list_complaints_without_library(BEGIN + code) == [
+        "vgpumgr: cuBLAS, which the host does not have, is not supported over a forwarded GPU",
+        "vgpumgr: cuBLASLt, which the host does not have, is not supported over a forwarded GPU",
+        "vgpumgr: cublasXtCreate is not supported over a forwarded GPU",
+    ]
 
 
 def test_the_device_memory_of_handles_is_the_vms(tmp_path: Path) -> None:

@@ -6,26 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.forwarded import channel, run_case
+from tests.sim.forwarded import begin, channel, list_complaints_without_library
 from tests.unit.calls_rig import (
     NULL_DRIVER,
-    PROGRAM_S,
     WORKER,
-    null_channel,
     run_python,
-    start_python,
 )
 from tests.unit.transport_rig import Rig
 
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
 #: what the programs below begin with
-BEGIN = """
-import numpy as np
-from tests.sim.dnn_client import *
-from tests.sim.dnn_guest import Guest
-dnn = Guest()
-"""
+BEGIN = begin("dnn")
 #: and, for most, with a convolution whose descriptors are all made anew by describe()
 CONVOLUTION = """
 shape = Shape(2, 1, 3, 4, (6, 5), (3, 3), pre=(1, 1))
@@ -45,31 +37,6 @@ def result():
     dnn.download(addresses[3], y.raw)
     return y.get()
 """
-#: the host's own tests of its library, which the guest's passes, too
-CASES = [
-    "dnn_backend.layouts", "dnn_backend.types", "dnn_norm.modes", "dnn_norm.types", "dnn_norm.plain",
-    "dnn_norm.refused", "dnn_graphs.pointwise", "dnn_graphs.gradients", "dnn_graphs.settings", "dnn_graphs.products",
-    "dnn_graphs.reductions", "dnn_graphs.fusion", "dnn_graphs.integers", "dnn_graphs.engines", "dnn_errors.setting",
-    "dnn_errors.reading", "dnn_errors.tensors", "dnn_errors.convolutions", "dnn_errors.operations",
-    "dnn_errors.graphs", "dnn_errors.plans", "dnn_errors.other_descriptors", "dnn_behaviour.streams",
-    "dnn_behaviour.capture", "dnn_behaviour.wild_address", "dnn_behaviour.few_bytes", "dnn_behaviour.host_memory",
-    "dnn_behaviour.workspace", "dnn_behaviour.lifetimes", "dnn_behaviour.threads", "dnn_behaviour.exit_in_work",
-    "dnn_behaviour.without_context", "dnn_layers.convolutions", "dnn_layers.algorithms", "dnn_layers.biases",
-    "dnn_layers.activations", "dnn_layers.simple", "dnn_layers.operations", "dnn_layers.reductions",
-    "dnn_layers.softmax", "dnn_layers.pooling", "dnn_layers.dropout",
-]  # fmt: skip
-#: of these, what is run over every transport
-EVERYWHERE = ["dnn_backend.types", "dnn_norm.types", "dnn_graphs.fusion", "dnn_behaviour.capture"]
-
-
-@pytest.mark.parametrize("case", [c for c in CASES if c not in EVERYWHERE])
-def test_the_hosts_tests_pass_in_a_guest(ring: Rig, case: str) -> None:
-    run_case(ring, BEGIN, case, "dnn")
-
-
-@pytest.mark.parametrize("case", EVERYWHERE)
-def test_they_pass_over_every_transport(rig: Rig, case: str) -> None:
-    run_case(rig, BEGIN, case, "dnn")
 
 
 def test_what_was_seen_before_waits_for_nothing(rig: Rig) -> None:
@@ -183,26 +150,15 @@ assert dnn.execute(plan, dnn.pack(addresses, space)) == OK
 BY_HAND = """
 import struct
 from tests.unit.guest_cuda import addressof, c_uint, c_uint64, context, cu
-class Request(ctypes.Structure):
-    _fields_ = [
-        ("handle", c_uint64), ("stream", c_void_p), ("function", c_uint64), ("mode", c_uint), ("wait", c_int),
-        ("arguments", c_void_p), ("length", c_size_t), ("values", c_void_p), ("room", c_size_t),
-        ("filled", c_size_t), ("status", c_int),
-    ]
+from tests.sim.math_by_hand import ASK, POST, TRY, create, send
 CHECK, READ, FIND, PLAN_, EXECUTE, VERSIONS = range(1, 7)
-mine, status = c_uint64(), c_int()
-assert cu.vgpumgr_math_create(3, byref(mine), byref(status)) == 0 and status.value == 0
-POST, TRY, ASK = range(3)
+mine = create(3)
 def call(function, words, handle=None, make=False, wait=None):
     if wait is None:
         wait = TRY if function == EXECUTE else ASK
-    data, values = (c_uint64 * max(1, len(words)))(*[v % (1 << 64) for v in words]), ctypes.create_string_buffer(12288)
-    r = Request(mine.value if handle is None else handle, None, function, 0, wait, addressof(data), len(words) * 8,
-                addressof(values), 12288)
-    made = c_uint64()
-    result = cu.vgpumgr_math_make(byref(r), byref(made)) if make else cu.vgpumgr_math_call(byref(r))
+    result, status, _, made = send(mine if handle is None else handle, function, words, wait, make=make)
     assert result in (0, 2, 400, 801), result
-    return made.value if make and not result and not r.status else result or r.status
+    return result or status or made
 def attribute(number, type_, *values):
     data = b"".join(values)
     data += bytes(-len(data) % 8)
@@ -312,22 +268,20 @@ for words in (
 ):
     assert call(EXECUTE, words) not in (OK, None), words
 assert call(EXECUTE, right, wait=ASK) == 801          # it gives nothing back
-second = c_uint64()                                   # two handles, each as the other's plan
-assert cu.vgpumgr_math_create(3, byref(second), byref(status)) == 0 and status.value == 0
+second = create(3)                                    # two handles, each as the other's plan
 import threading
-crossed = [(mine.value, second.value), (second.value, mine.value)] * 8
+crossed = [(mine, second), (second, mine)] * 8
 def cross(a, b, wait):
     context()
     call(EXECUTE, [b, *right[1:]], a, False, wait)
 threads = [threading.Thread(target=cross, args=(a, b, w)) for w in (TRY, ASK) for a, b in crossed]
 [t.start() for t in threads], [t.join() for t in threads]
-for other in (0, 1, mine.value, plan ^ 1 << 40, plan + 1):
+for other in (0, 1, mine, plan ^ 1 << 40, plan + 1):
     assert call(EXECUTE, [other, *right[1:]]) in (400, BAD_PARAM, NOT_SUPPORTED)
 for function in range(1, 7):                          # a plan is no handle
     assert call(function, right, handle=plan) != OK
-blas = c_uint64()
-assert cu.vgpumgr_math_create(1, byref(blas), byref(status)) == 0 and status.value == 0
-assert call(EXECUTE, right, handle=blas.value) != OK and call(EXECUTE, [blas.value, *right[1:]]) != OK
+blas = create(1)
+assert call(EXECUTE, right, handle=blas) != OK and call(EXECUTE, [blas, *right[1:]]) != OK
 assert call(EXECUTE, right) == OK
 assert cu.vgpumgr_math_destroy(c_uint64(plan)) == 0
 assert call(EXECUTE, right) == 400
@@ -392,14 +346,10 @@ lib, h = ctypes.CDLL("libcudnn.so.9"), ctypes.c_void_p()
 assert lib.cudnnCreate(ctypes.byref(h)) == 3000
 assert lib.cudnnRNNForward() == 3000 and lib.cudnnGetVersion() == 92400
 """
-    with null_channel("ring", LD_LIBRARY_PATH="") as rig:
-        process = start_python(rig, code)
-        _, errors = process.communicate(timeout=PROGRAM_S)
-        assert process.returncode == 0, errors
-        assert sorted(errors.splitlines()) == [
-            "vgpumgr: cuDNN, which the host does not have, is not supported over a forwarded GPU",
-            "vgpumgr: cudnnRNNForward is not supported over a forwarded GPU",
-        ]
+    assert list_complaints_without_library(code) == [
+        "vgpumgr: cuDNN, which the host does not have, is not supported over a forwarded GPU",
+        "vgpumgr: cudnnRNNForward is not supported over a forwarded GPU",
+    ]
 
 
 def test_what_is_documented_as_a_number_is_never_an_address() -> None:
@@ -420,7 +370,7 @@ def test_handles_and_plans_are_charged(tmp_path: Path) -> None:
     code = """
 handles = []
 while True:
-    made = c_uint64()
+    made, status = c_uint64(), c_int()
     result = cu.vgpumgr_math_create(3, byref(made), byref(status))
     if result or status.value:
         break

@@ -4,38 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.forwarded import MATH, channel, run_case
-from tests.sim.test_blas import cases_of
-from tests.unit.calls_rig import PROGRAM_S, null_channel, run_python, start_python
+from tests.sim.forwarded import MATH, begin, channel, list_complaints_without_library
+from tests.unit.calls_rig import run_python
 from tests.unit.transport_rig import Rig
 
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
 #: what the programs below begin with
-BEGIN = """
-import numpy as np
-from tests.sim.fft_client import *
-from tests.sim.fft_guest import Guest
-from tests.unit.guest_cuda import waits
-fft = Guest()
-"""
-#: the host's own tests of its library, which the guest's passes, too
-CASES = [
-    *(f"fft_cases.{case}" for case in cases_of("fft_cases")),
-    *(f"fft_behaviour.{case}" for case in cases_of("fft_behaviour")),
-]
-#: of these, what is run over every transport
-EVERYWHERE = ["fft_cases.simple", "fft_behaviour.capture"]
-
-
-@pytest.mark.parametrize("case", [c for c in CASES if c not in EVERYWHERE])
-def test_the_hosts_tests_pass_in_a_guest(ring: Rig, case: str) -> None:
-    run_case(ring, BEGIN, case, "fft")
-
-
-@pytest.mark.parametrize("case", EVERYWHERE)
-def test_they_pass_over_every_transport(rig: Rig, case: str) -> None:
-    run_case(rig, BEGIN, case, "fft")
+BEGIN = begin("fft")
 
 
 def test_making_a_plan_waits_once_and_executing_it_never(rig: Rig) -> None:
@@ -124,23 +100,11 @@ fft.good(fft.fft.cufftDestroy(fft.plan(C2C, 1 << 11, 1 << 11)))
 BY_HAND = """
 import struct
 from tests.unit.guest_cuda import addressof, c_size_t, c_int, c_uint, c_uint64, c_void_p, byref, ctypes, cu
-class Request(ctypes.Structure):
-    _fields_ = [
-        ("handle", c_uint64), ("stream", c_void_p), ("function", c_uint64), ("mode", c_uint), ("wait", c_int),
-        ("arguments", c_void_p), ("length", c_size_t), ("values", c_void_p), ("room", c_size_t),
-        ("filled", c_size_t), ("status", c_int), ("name", c_void_p),
-    ]
+from tests.sim.math_by_hand import ASK, POST, TRY, ask, create
 PLAN, SIZE, ESTIMATE, EXECUTE = range(1, 5)
-POST, TRY, ASK = range(3)
-mine, status = c_uint64(), c_int()
-assert cu.vgpumgr_math_create(4, byref(mine), byref(status)) == 0 and status.value == 0
+mine = create(4)
 def call(function, words, handle=None, wait=ASK, make=False):
-    data, values = (c_uint64 * max(1, len(words)))(*[v % (1 << 64) for v in words]), ctypes.create_string_buffer(12288)
-    r = Request(mine.value if handle is None else handle, None, function, 0, wait, addressof(data), len(words) * 8,
-                addressof(values), 12288)
-    made = c_uint64()
-    result = cu.vgpumgr_math_make(byref(r), byref(made)) if make else cu.vgpumgr_math_call(byref(r))
-    return made.value if make and not result and not r.status else result or r.status
+    return ask(mine if handle is None else handle, function, words, wait, make=make)
 def shape(way=1, rank=1, n=(8, 0, 0), batch=1, type_=C2C, set_=0, given=0):
     side = [given, 8, 8, 8, 1, 8, 0]
     return [way, rank, *n, batch, type_, *side, *side, set_, 0, 0, 0, 0]
@@ -176,10 +140,9 @@ for function in (0, PLAN, SIZE, 5, 1 << 63):
     assert call(function if function > 3 else 0, shape(), None, TRY) == NOT_SUPPORTED
 assert call(EXECUTE, right, None, TRY) == NOT_SUPPORTED  # the library's handle is no plan
 for other in (1, 2, 3):
-    handle = c_uint64()
-    assert cu.vgpumgr_math_create(other, byref(handle), byref(status)) == 0 and status.value == 0
-    assert call(PLAN, shape(), handle.value, make=True) != OK
-    assert call(EXECUTE, right, handle.value, TRY) != OK
+    handle = create(other)
+    assert call(PLAN, shape(), handle, make=True) != OK
+    assert call(EXECUTE, right, handle, TRY) != OK
 assert call(PLAN, shape(), plan, make=True) == 801
 for handle in (0, plan + 1, plan ^ 1 << 40):
     assert call(EXECUTE, right, handle, TRY) == 400
@@ -199,12 +162,8 @@ assert lib.cufftPlan1d(ctypes.byref(plan), 8, 0x29, 1) == 16
 assert lib.cufftXtSetCallback() == 16 and lib.cufftXtMalloc() == 16
 assert lib.cufftGetVersion(ctypes.byref(version)) == 0 and version.value == 12500
 """
-    with null_channel("ring", LD_LIBRARY_PATH="") as rig:
-        process = start_python(rig, code)
-        _, errors = process.communicate(timeout=PROGRAM_S)
-        assert process.returncode == 0, errors
-        assert sorted(errors.splitlines()) == [
-            "vgpumgr: cuFFT, which the host does not have, is not supported over a forwarded GPU",
-            "vgpumgr: cufftXtMalloc is not supported over a forwarded GPU",
-            "vgpumgr: cufftXtSetCallback is not supported over a forwarded GPU",
-        ]
+    assert list_complaints_without_library(code) == [
+        "vgpumgr: cuFFT, which the host does not have, is not supported over a forwarded GPU",
+        "vgpumgr: cufftXtMalloc is not supported over a forwarded GPU",
+        "vgpumgr: cufftXtSetCallback is not supported over a forwarded GPU",
+    ]

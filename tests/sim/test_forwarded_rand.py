@@ -4,39 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.forwarded import MATH, channel, run_case
-from tests.sim.test_blas import cases_of
-from tests.unit.calls_rig import PROGRAM_S, null_channel, run_python, start_python
+from tests.sim.forwarded import MATH, begin, channel, list_complaints_without_library
+from tests.unit.calls_rig import run_python
 from tests.unit.transport_rig import Rig
 
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
 #: what the programs below begin with
 BEGIN = """
-import numpy as np
 from ctypes import byref, c_void_p
-from tests.sim.rand_client import *
-from tests.sim.rand_guest import Guest
-from tests.unit.guest_cuda import waits
-rand = Guest()
-"""
-#: the host's own tests of its library, which the guest's passes, too
-CASES = [
-    *(f"rand_cases.{case}" for case in cases_of("rand_cases")),
-    *(f"rand_behaviour.{case}" for case in cases_of("rand_behaviour")),
-]
-#: of these, what is run over every transport
-EVERYWHERE = ["rand_cases.published", "rand_behaviour.capture"]
-
-
-@pytest.mark.parametrize("case", [c for c in CASES if c not in EVERYWHERE])
-def test_the_hosts_tests_pass_in_a_guest(ring: Rig, case: str) -> None:
-    run_case(ring, BEGIN, case, "rand")
-
-
-@pytest.mark.parametrize("case", EVERYWHERE)
-def test_they_pass_over_every_transport(rig: Rig, case: str) -> None:
-    run_case(rig, BEGIN, case, "rand")
+""" + begin("rand")
 
 
 def test_numbers_wait_for_nothing_but_a_generators_first_ones(rig: Rig) -> None:
@@ -116,25 +93,13 @@ assert fill(MT19937) == counts[MT19937]
 BY_HAND = """
 import struct
 from tests.unit.guest_cuda import addressof, c_int, c_uint, ctypes, cu
-class Request(ctypes.Structure):
-    _fields_ = [
-        ("handle", c_uint64), ("stream", c_void_p), ("function", c_uint64), ("mode", c_uint), ("wait", c_int),
-        ("arguments", c_void_p), ("length", c_size_t), ("values", c_void_p), ("room", c_size_t),
-        ("filled", c_size_t), ("status", c_int), ("name", c_void_p),
-    ]
+from tests.sim.math_by_hand import ASK, POST, TRY, ask, create
 GENERATOR, GENERATE = 1, 2
 SET, STATES, BITS, LONG_LONG, UNIFORM, UNIFORM_DOUBLE, NORMAL = range(7)
 SEED, OFFSET, ORDERING, DIMENSIONS = range(1, 5)
-POST, TRY, ASK = range(3)
-mine, status = c_uint64(), c_int()
-assert cu.vgpumgr_math_create(7, byref(mine), byref(status)) == 0 and status.value == 0
+mine = create(7)
 def call(function, words, handle=None, wait=TRY, make=False):
-    data, values = (c_uint64 * max(1, len(words)))(*[v % (1 << 64) for v in words]), ctypes.create_string_buffer(12288)
-    r = Request(mine.value if handle is None else handle, None, function, 0, wait, addressof(data), len(words) * 8,
-                addressof(values), 12288)
-    made = c_uint64()
-    result = cu.vgpumgr_math_make(byref(r), byref(made)) if make else cu.vgpumgr_math_call(byref(r))
-    return made.value if make and not result and not r.status else result or r.status
+    return ask(mine if handle is None else handle, function, words, wait, make=make)
 def numbers(output=BITS, count=8, address=0, *settings):
     words = [output, count, address, 0, 0, *(w for pair in settings for w in pair)]
     return words + [0] * (13 - len(words))
@@ -167,9 +132,8 @@ for function in (0, GENERATOR, 3, 1 << 63):
     assert call(function, right, generator) == TYPE_ERROR
 assert call(GENERATE, right, None) != OK              # the library's handle is no generator
 for other in (1, 3, 4, 6):
-    handle = c_uint64()
-    assert cu.vgpumgr_math_create(other, byref(handle), byref(status)) == 0 and status.value == 0
-    assert call(GENERATE, right, handle.value) != OK
+    handle = create(other)
+    assert call(GENERATE, right, handle) != OK
     assert call(2, right, generator, make=True) == 801
 for handle in (0, generator + 1, generator ^ 1 << 40):
     assert call(GENERATE, right, handle) == 400
@@ -199,12 +163,8 @@ for _ in range(2):
 assert lib.curandGetDirectionVectors32(ctypes.byref(one), 101) == 203
 assert lib.curandGetVersion(ctypes.byref(version)) == 0 and version.value == 10400
 """
-    with null_channel("ring", LD_LIBRARY_PATH="") as rig:
-        process = start_python(rig, code)
-        _, errors = process.communicate(timeout=PROGRAM_S)
-        assert process.returncode == 0, errors
-        assert sorted(errors.splitlines()) == [
-            "vgpumgr: cuRAND, which the host does not have, is not supported over a forwarded GPU",
-            "vgpumgr: curandCreateGeneratorHost is not supported over a forwarded GPU",
-            "vgpumgr: curandGetDirectionVectors32 is not supported over a forwarded GPU",
-        ]
+    assert list_complaints_without_library(code) == [
+        "vgpumgr: cuRAND, which the host does not have, is not supported over a forwarded GPU",
+        "vgpumgr: curandCreateGeneratorHost is not supported over a forwarded GPU",
+        "vgpumgr: curandGetDirectionVectors32 is not supported over a forwarded GPU",
+    ]

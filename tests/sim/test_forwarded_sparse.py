@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.forwarded import MATH, channel, run_case
-from tests.sim.test_blas import cases_of
-from tests.unit.calls_rig import PROGRAM_S, null_channel, run_python, start_python
+from tests.sim.forwarded import MATH, begin, channel, list_complaints_without_library
+from tests.unit.calls_rig import run_python
 from tests.unit.transport_rig import LIB, Rig
 from vgpumgr.virtio.codegen.__main__ import load
 from vgpumgr.virtio.codegen.blas import SPARSE, parse_blas
@@ -18,30 +17,8 @@ pytestmark = [pytest.mark.native, pytest.mark.cuda]
 #: what the programs below begin with
 BEGIN = """
 from ctypes import *
-import numpy as np
 from tests.sim.blas_client import R32, R64
-from tests.sim.sparse_client import *
-from tests.sim.sparse_guest import Guest
-from tests.unit.guest_cuda import waits
-sparse = Guest()
-"""
-#: the host's own tests of its library, which the guest's passes, too
-CASES = [
-    *(f"sparse_cases.{case}" for case in cases_of("sparse_cases")),
-    *(f"sparse_behaviour.{case}" for case in cases_of("sparse_behaviour")),
-]
-#: of these, what is run over every transport
-EVERYWHERE = ["sparse_cases.sparse_products", "sparse_behaviour.capture"]
-
-
-@pytest.mark.parametrize("case", [c for c in CASES if c not in EVERYWHERE])
-def test_the_hosts_tests_pass_in_a_guest(ring: Rig, case: str) -> None:
-    run_case(ring, BEGIN, case, "sparse")
-
-
-@pytest.mark.parametrize("case", EVERYWHERE)
-def test_they_pass_over_every_transport(rig: Rig, case: str) -> None:
-    run_case(rig, BEGIN, case, "sparse")
+""" + begin("sparse")
 
 
 def test_sizes_are_asked_once_and_work_waits_for_nothing(rig: Rig) -> None:
@@ -345,25 +322,11 @@ FUNCTIONS = {f.name.removeprefix(SPARSE.prefix): f.id for f in parse_blas(SPARSE
 BY_HAND = """
 import struct
 from tests.unit.guest_cuda import addressof, c_uint, c_uint64, ctypes, cu
-class Request(ctypes.Structure):
-    _fields_ = [
-        ("handle", c_uint64), ("stream", c_void_p), ("function", c_uint64), ("mode", c_uint), ("wait", c_int),
-        ("arguments", c_void_p), ("length", c_size_t), ("values", c_void_p), ("room", c_size_t),
-        ("filled", c_size_t), ("status", c_int), ("name", c_void_p),
-    ]
-POST, TRY, ASK = range(3)
-def create(library):
-    made, status = c_uint64(), c_int()
-    assert cu.vgpumgr_math_create(library, byref(made), byref(status)) == 0 and status.value == 0
-    return made.value
+from tests.sim.math_by_hand import ASK, POST, TRY, ask, create
 mine = create(6)
 def call(name, words, handle=mine, wait=TRY, make=0, mode=0):
-    data, values = (c_uint64 * max(1, len(words)))(*[v % (1 << 64) for v in words]), ctypes.create_string_buffer(12288)
     function = make or (FUNCTIONS[name] if isinstance(name, str) else name)
-    r = Request(handle, None, function, mode, wait, addressof(data), len(words) * 8, addressof(values), 12288)
-    made = c_uint64()
-    result = cu.vgpumgr_math_make(byref(r), byref(made)) if make else cu.vgpumgr_math_call(byref(r))
-    return made.value if make and not result and not r.status else result or r.status
+    return ask(handle, function, words, wait, make=bool(make), mode=mode)
 def matrix(*more, types=(CSR, NARROW, NARROW, 0, R64, 0, 0, 0), rows=8, cols=8, nnz=8, batch=1):
     return [int.from_bytes(bytes(types), "little"), rows, cols, nnz, *m.arrays, batch, 0, 0, 0, *(more or (0, 0))]
 def vector(type_=R64, size=8, values=None):
@@ -493,12 +456,8 @@ assert lib.cusparseSpMV(handle, 0, None, None, None, None, None, 0, 0, None) == 
 assert lib.cusparseSgtsv2() == 10 and lib.cusparseAxpby() == 10
 assert lib.cusparseGetProperty(0, ctypes.byref(version)) == 0 and version.value == 12
 """
-    with null_channel("ring", LD_LIBRARY_PATH="") as rig:
-        process = start_python(rig, code)
-        _, errors = process.communicate(timeout=PROGRAM_S)
-        assert process.returncode == 0, errors
-        assert sorted(errors.splitlines()) == [
-            "vgpumgr: cuSPARSE, which the host does not have, is not supported over a forwarded GPU",
-            "vgpumgr: cusparseAxpby is not supported over a forwarded GPU",
-            "vgpumgr: cusparseSgtsv2 is not supported over a forwarded GPU",
-        ]
+    assert list_complaints_without_library(code) == [
+        "vgpumgr: cuSPARSE, which the host does not have, is not supported over a forwarded GPU",
+        "vgpumgr: cusparseAxpby is not supported over a forwarded GPU",
+        "vgpumgr: cusparseSgtsv2 is not supported over a forwarded GPU",
+    ]
