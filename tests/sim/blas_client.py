@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,25 @@ PRECISION = {
 }
 LETTERS = {"S": R32, "D": R64, "C": C32, "Z": C64, "H": R16, "T": BF16}
 REAL = {C32: R32, C64: R64}
+
+
+def run_threads(work: Callable[[int], None], count: int) -> None:
+    """``work`` of 0, 1, ... at once, each in a thread of its own; raises what one of them has raised."""
+    errors: list[Exception] = []
+
+    def run(number: int) -> None:
+        try:
+            work(number)
+        except Exception as error:
+            errors.append(error)
+
+    running = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    for error in errors:
+        raise error
 
 
 def encode(values: Any, code: int) -> np.ndarray:

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from ctypes import byref, c_uint64, c_void_p
 
 import numpy as np
 
 from tests.sim.blas_behaviour import ILLEGAL_ADDRESS, MIB, Gate, free_memory
+from tests.sim.blas_client import run_threads
 from tests.sim.dnn_client import (
     CONFIG,
     DOUBLE,
@@ -203,29 +203,20 @@ def lifetimes(dnn: Dnn) -> None:
 
 def threads(dnn: Dnn) -> None:
     """Threads with handles and plans of their own, on one device."""
-    failures: list[BaseException] = []
 
     def work(seed: int) -> None:
-        try:
-            dnn.ok(dnn.cuda.cuCtxSetCurrent(dnn.context))
-            one = Dnn.__new__(Dnn)
-            one.__dict__.update(dnn.__dict__, dnn_handle=c_void_p())
-            one.good(one.dnn.cudnnCreate(byref(one.dnn_handle)))
-            use(one, one.stream())
-            add, x = Sum(one), one.upload(np.full(N, seed, "f4"))
-            for _ in range(50):
-                one.good(add.run(x, x, 1))
-            one.ok(one.wait())
-            assert np.all(read(one, x) == seed + 50)
-        except BaseException as error:
-            failures.append(error)
+        dnn.ok(dnn.cuda.cuCtxSetCurrent(dnn.context))
+        one = Dnn.__new__(Dnn)
+        one.__dict__.update(dnn.__dict__, dnn_handle=c_void_p())
+        one.good(one.dnn.cudnnCreate(byref(one.dnn_handle)))
+        use(one, one.stream())
+        add, x = Sum(one), one.upload(np.full(N, seed, "f4"))
+        for _ in range(50):
+            one.good(add.run(x, x, 1))
+        one.ok(one.wait())
+        assert np.all(read(one, x) == seed + 50)
 
-    running = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
-    assert not failures, failures
+    run_threads(work, 4)
 
 
 def exit_in_work(dnn: Dnn) -> None:

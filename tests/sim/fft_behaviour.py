@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 
 import numpy as np
 
 from tests.sim.blas_behaviour import ILLEGAL_ADDRESS, MIB, Gate, free_memory
+from tests.sim.blas_client import run_threads
 from tests.sim.fft_client import ALLOC_FAILED, C2C, FORWARD, INVERSE, OK, Fft
 
 N = 64
@@ -146,11 +146,7 @@ def threads(fft: Fft) -> None:
                 wrong.append("values")
             fft.good(fft.fft.cufftDestroy(plan))
 
-    running = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+    run_threads(work, 4)
     assert not wrong
 
 

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from ctypes import byref, c_size_t, c_uint64, c_void_p
 
 import numpy as np
 
 from tests.sim.blas_behaviour import ILLEGAL_ADDRESS, MIB, Gate, free_memory
+from tests.sim.blas_client import run_threads
 from tests.sim.rand_client import ALLOCATION_FAILED, OK, PHILOX, TYPES, XORWOW, Rand
 
 N = 64
@@ -127,11 +127,7 @@ def threads(rand: Rand) -> None:
                 wrong.append(seed)
             rand.destroy(generator)
 
-    running = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+    run_threads(work, 4)
     assert not wrong
 
 

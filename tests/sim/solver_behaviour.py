@@ -5,13 +5,13 @@ process."""
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from ctypes import byref, c_double, c_int, c_uint64, c_void_p
 
 import numpy as np
 
 from tests.sim.blas_behaviour import ILLEGAL_ADDRESS, Gate
+from tests.sim.blas_client import run_threads
 from tests.sim.solver_client import (
     INVALID_VALUE,
     LOWER,
@@ -201,11 +201,7 @@ def threads(s: Solver) -> None:
             wrong.append(seed)
         s.good(s.solver.cusolverDnDestroy(handle))
 
-    running = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+    run_threads(work, 4)
     assert not wrong
 
 

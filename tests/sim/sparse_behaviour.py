@@ -5,7 +5,6 @@ process."""
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from ctypes import byref, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tests.sim.blas_behaviour import ILLEGAL_ADDRESS, Gate
-from tests.sim.blas_client import R32, R64
+from tests.sim.blas_client import R32, R64, run_threads
 from tests.sim.sparse_client import (
     COO,
     CSR,
@@ -242,11 +241,7 @@ def threads(s: Sparse) -> None:
                 wrong.append(seed)
         mine.good(mine.sparse.cusparseDestroy(mine.handle))
 
-    running = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+    run_threads(work, 4)
     assert not wrong
 
 

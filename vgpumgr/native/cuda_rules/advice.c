@@ -254,6 +254,20 @@ void cuda_forget_advice(struct cuda_advice *a, uint64_t owner)
 	}
 }
 
+CUresult cuda_prefetch_each(const struct cuda_prefetches *p, unsigned long long flags, CUstream stream,
+			    CUresult (*one)(CUdeviceptr at, size_t bytes, const CUmemLocation *to, CUstream stream))
+{
+	CUresult r = p->at && p->sizes && p->count && !flags ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	size_t kind = 0;
+
+	for (size_t i = 0; i < p->count && r == CUDA_SUCCESS; i++) {
+		while (kind + 1 < p->kinds && p->first[kind + 1] <= i)
+			kind++;
+		r = one(p->at[i], p->sizes[i], p->places ? &p->places[kind] : NULL, stream);
+	}
+	return r;
+}
+
 /* ---- questions */
 
 static CUmemLocation both(CUmemLocation a, CUmemLocation b)

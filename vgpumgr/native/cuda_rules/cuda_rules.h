@@ -48,6 +48,20 @@ typedef CUresult cuda_range_question(void *data, size_t size, CUmem_range_attrib
 CUresult cuda_range_attributes(void **data, const size_t *sizes, const CUmem_range_attribute *attributes, size_t count,
 			       CUdeviceptr at, size_t bytes, cuda_range_question *ask);
 
+/* cuMemPrefetchBatchAsync's arguments: `first[k]` is the first range that goes to the k-th place; without places none goes anywhere. */
+struct cuda_prefetches {
+	const CUdeviceptr *at;
+	const size_t *sizes;
+	size_t count;
+	const CUmemLocation *places;
+	const size_t *first;
+	size_t kinds;
+};
+
+/* With the driver's prefetch of one range; `to` is NULL where it goes nowhere. Which streams there are the driver decides. */
+CUresult cuda_prefetch_each(const struct cuda_prefetches *p, unsigned long long flags, CUstream stream,
+			    CUresult (*one)(CUdeviceptr at, size_t bytes, const CUmemLocation *to, CUstream stream));
+
 /* ---- copy_batch.c */
 
 /* cuMemcpyBatchAsync's arguments: `first[k]` is the first copy that has the k-th attributes. */

@@ -46,7 +46,7 @@ CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise what, CUdev
 	return cuMemAdvise_v2(address, bytes, what, cuda_location_of(device));
 }
 
-static CUresult prefetch(CUstream handle, CUdeviceptr address, size_t bytes, const CUmemLocation *to)
+static CUresult prefetch(CUdeviceptr address, size_t bytes, const CUmemLocation *to, CUstream handle)
 {
 	struct cuda_managed memory;
 	struct stream *stream;
@@ -72,13 +72,13 @@ CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device, 
 {
 	const CUmemLocation to = cuda_location_of(device);
 
-	return prefetch(stream, address, bytes, &to);
+	return prefetch(address, bytes, &to, stream);
 }
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags,
 			       CUstream stream)
 {
-	return flags ? CUDA_ERROR_INVALID_VALUE : prefetch(stream, address, bytes, &location);
+	return flags ? CUDA_ERROR_INVALID_VALUE : prefetch(address, bytes, &location, stream);
 }
 
 CUresult cuMemRangeGetAttribute(void *data, size_t size, CUmem_range_attribute attribute, CUdeviceptr address, size_t bytes)
@@ -110,37 +110,31 @@ CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t byt
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!vm_find(address, &a) || a.addr != address || (bytes && bytes != a.size))
 		return CUDA_ERROR_INVALID_VALUE;
-	return prefetch(stream, address, a.size, NULL);
+	return prefetch(address, a.size, NULL, stream);
 }
 
-static CUresult prefetch_each(const CUdeviceptr *at, const size_t *sizes, size_t count, const CUmemLocation *places,
-			      const size_t *first, size_t kinds, unsigned long long flags, CUstream stream)
+static CUresult prefetch_each(const struct cuda_prefetches *each, unsigned long long flags, CUstream stream)
 {
-	CUresult r = at && sizes && count && !flags && !stream_is_legacy(stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-	size_t kind = 0;
-
 	CONTEXT_ENTER(ctx);
 	(void)ctx;
-	for (size_t i = 0; i < count && r == CUDA_SUCCESS; i++) {
-		while (kind + 1 < kinds && first[kind + 1] <= i)
-			kind++;
-		r = prefetch(stream, at[i], sizes[i], places ? &places[kind] : NULL);
-	}
-	return r;
+	return stream_is_legacy(stream) ? CUDA_ERROR_INVALID_VALUE : cuda_prefetch_each(each, flags, stream, prefetch);
 }
 
 CUresult cuMemPrefetchBatchAsync(CUdeviceptr *at, size_t *sizes, size_t count, CUmemLocation *places, size_t *first, size_t kinds,
 				 unsigned long long flags, CUstream stream)
 {
+	const struct cuda_prefetches each = { at, sizes, count, places, first, kinds };
 	CUresult r = places ? cuda_check_parts(first, kinds, count) : CUDA_ERROR_INVALID_VALUE;
 
-	return r == CUDA_SUCCESS ? prefetch_each(at, sizes, count, places, first, kinds, flags, stream) : r;
+	return r == CUDA_SUCCESS ? prefetch_each(&each, flags, stream) : r;
 }
 
 /* What is discarded may be read as it was. */
 CUresult cuMemDiscardBatchAsync(CUdeviceptr *at, size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
 {
-	return prefetch_each(at, sizes, count, NULL, NULL, 0, flags, stream);
+	const struct cuda_prefetches each = { .at = at, .sizes = sizes, .count = count };
+
+	return prefetch_each(&each, flags, stream);
 }
 
 CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *at, size_t *sizes, size_t count, CUmemLocation *places, size_t *first,

@@ -143,28 +143,25 @@ SHIM_API CUresult cuStreamAttachMemAsync_ptsz(CUstream hStream, CUdeviceptr dptr
 	return cuStreamAttachMemAsync(SHIM_PER_THREAD(hStream), dptr, length, flags);
 }
 
-static CUresult prefetch_each(const CUdeviceptr *at, const size_t *sizes, size_t count, const CUmemLocation *places,
-			      const size_t *first, size_t kinds, unsigned long long flags, CUstream stream)
+/* In streams that can be waited for apart. */
+static CUresult prefetch_each(const struct cuda_prefetches *each, unsigned long long flags, CUstream hStream)
 {
-	CUresult r = at && sizes && count && !flags && stream && stream != CU_STREAM_LEGACY ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-	size_t kind = 0;
+	CUresult r = shim_ready();
 
-	for (size_t i = 0; i < count && r == CUDA_SUCCESS; i++) {
-		while (kind + 1 < kinds && first[kind + 1] <= i)
-			kind++;
-		r = prefetch(at[i], sizes[i], places ? &places[kind] : NULL, stream);
-	}
-	return r;
+	if (r == CUDA_SUCCESS && (!hStream || hStream == CU_STREAM_LEGACY))
+		r = CUDA_ERROR_INVALID_VALUE;
+	return r == CUDA_SUCCESS ? cuda_prefetch_each(each, flags, hStream, prefetch) : r;
 }
 
 SHIM_API CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs,
 					  size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream)
 {
+	const struct cuda_prefetches each = { dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs };
 	CUresult r = shim_ready();
 
 	if (r == CUDA_SUCCESS)
 		r = prefetchLocs ? cuda_check_parts(prefetchLocIdxs, numPrefetchLocs, count) : CUDA_ERROR_INVALID_VALUE;
-	return r == CUDA_SUCCESS ? prefetch_each(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream) : r;
+	return r == CUDA_SUCCESS ? prefetch_each(&each, flags, hStream) : r;
 }
 
 SHIM_API CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs,
@@ -176,9 +173,9 @@ SHIM_API CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes
 /* What is discarded may be read as it was. */
 SHIM_API CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream hStream)
 {
-	CUresult r = shim_ready();
+	const struct cuda_prefetches each = { .at = dptrs, .sizes = sizes, .count = count };
 
-	return r == CUDA_SUCCESS ? prefetch_each(dptrs, sizes, count, NULL, NULL, 0, flags, hStream) : r;
+	return prefetch_each(&each, flags, hStream);
 }
 
 SHIM_API CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream hStream)
