@@ -342,32 +342,28 @@ static void call(struct thread *t)
 	}
 }
 
-/* A plan of cuFFT's is executed itself. */
-static void transform(struct thread *t)
+/* A plan of cuFFT's and a generator of cuRAND's are called themselves, with what was made for them. */
+static void call_kept(struct thread *t, unsigned int library, uint64_t function)
 {
-	uint64_t plan = plans[once_in(t, 60) ? DNN : FFT][roll(t) % HANDLES];
-	struct vg_bytes arguments = { t->arguments, 0 };
+	uint64_t kept = plans[once_in(t, 60) ? DNN : library][roll(t) % HANDLES];
+	struct vg_bytes arguments = { t->arguments, once_in(t, 40) ? roll(t) % (t->length + 1) : t->length };
 
-	make_transform(t);
-	arguments.length = once_in(t, 40) ? roll(t) % (t->length + 1) : t->length;
 	if (once_in(t, 2))
-		SEND(math_try, context, plan, 0, once_in(t, 60) ? roll(t) % 9 : FFT_EXECUTE, 0, arguments);
+		SEND(math_try, context, kept, 0, once_in(t, 60) ? roll(t) % 9 : function, 0, arguments);
 	else
-		SEND(math_call, context, plan, 0, FFT_EXECUTE, 0, arguments);
+		SEND(math_call, context, kept, 0, function, 0, arguments);
 }
 
-/* So is a generator of cuRAND's. */
+static void transform(struct thread *t)
+{
+	make_transform(t);
+	call_kept(t, FFT, FFT_EXECUTE);
+}
+
 static void draw(struct thread *t)
 {
-	uint64_t generator = plans[once_in(t, 60) ? DNN : RAND][roll(t) % HANDLES];
-	struct vg_bytes arguments = { t->arguments, 0 };
-
 	make_numbers(t);
-	arguments.length = once_in(t, 40) ? roll(t) % (t->length + 1) : t->length;
-	if (once_in(t, 2))
-		SEND(math_try, context, generator, 0, once_in(t, 60) ? roll(t) % 9 : RAND_GENERATE, 0, arguments);
-	else
-		SEND(math_call, context, generator, 0, RAND_GENERATE, 0, arguments);
+	call_kept(t, RAND, RAND_GENERATE);
 }
 
 static void *live(void *argument)
