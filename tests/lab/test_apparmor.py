@@ -34,6 +34,8 @@ def host(lab_host: LabHost) -> Iterator[LabHost]:
     start_libvirtd(lab_host)
     (lab_host.out / "bare.xml").write_text(_XML)
     lab_host.check("virsh -q define /out/bare.xml && virsh -q start bare")
+    # libvirt looks at every QEMU first, which may take it longer under emulation than a command waits
+    lab_host.check("virsh -q capabilities >/dev/null")
     lab_host.succeed("sim", "start", MACHINE)
     yield lab_host
     lab_host.run("virsh -q destroy bare; virsh -q undefine bare")
