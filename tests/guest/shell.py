@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 MARK = b"\x1e"
+LOOK_S = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +21,15 @@ class Result:
 
 
 class GuestShell:
-    """One port of a guest; commands run one after another."""
+    """One port of a guest; commands run one after another. ``look`` is called now and then until the guest is up."""
 
-    def __init__(self, path: Path, timeout_s: float = 400) -> None:
+    def __init__(
+        self, path: Path, timeout_s: float = 400, look: Callable[[], None] = lambda: None
+    ) -> None:
         self._socket = self._connect(path, timeout_s)
         self._buffer = b""
         self._count = 0
-        self._wait_ready(timeout_s)
+        self._wait_ready(timeout_s, look)
 
     @staticmethod
     def _connect(path: Path, timeout_s: float) -> socket.socket:
@@ -41,8 +45,16 @@ class GuestShell:
                     raise
                 time.sleep(0.05)
 
-    def _wait_ready(self, timeout_s: float) -> None:
-        self._until_mark(b"ready", timeout_s)
+    def _wait_ready(self, timeout_s: float, look: Callable[[], None]) -> None:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                self._until_mark(b"ready", LOOK_S)
+                return
+            except TimeoutError:
+                if time.monotonic() > deadline:
+                    raise
+                look()
 
     def _until_mark(self, name: bytes, timeout_s: float) -> tuple[int, bytes]:
         deadline = time.monotonic() + timeout_s

@@ -12,6 +12,7 @@ import pytest
 
 from tests.guest.conftest import attached_vm, wait_for
 from tests.guest.lab import GuestLab
+from tests.unit.transport_rig import alive, children
 
 VM = "faulty"
 MIB = 1 << 20
@@ -66,7 +67,10 @@ def test_worker_killed_gives_a_cuda_error_and_the_next_process_works(vm: GuestLa
     running = vm.shell(VM, 1).start("holdmem 16 600")
     wait_for(lambda: lanes_named(vm, "holdmem"), "lane")
     before = channel(vm)
+    sessions = children(before["worker_pid"])
     os.kill(before["worker_pid"], signal.SIGKILL)
+    # else the process may be done before its session knows
+    wait_for(lambda: not any(map(alive, sessions)), "its sessions ended")
     vm.shell(VM).check("killall -USR1 holdmem")
     failed = vm.shell(VM, 1).finish(running)
     assert failed.status != 0

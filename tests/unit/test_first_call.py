@@ -7,11 +7,10 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from tests.unit.transport_rig import Rig, read_line, wait_for
+from tests.unit.transport_rig import Rig, children, read_line, wait_for
 
 pytestmark = pytest.mark.native
 
@@ -26,10 +25,6 @@ def stopped(pid: int) -> Iterator[None]:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
-
-
-def children(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 @pytest.mark.parametrize("transport", ["ring", "private"])

@@ -25,7 +25,7 @@ from tests.unit.calls_rig import (
     simulated_channel,
     start_python,
 )
-from tests.unit.transport_rig import PATIENCE_S, Rig, alive, open_fds, read_line, wait_for
+from tests.unit.transport_rig import PATIENCE_S, Rig, alive, children, open_fds, read_line, wait_for
 from vgpumgr.virtio.channel_status import describe
 from vgpumgr.virtio.sandbox import read_watchdog
 
@@ -80,11 +80,6 @@ def worker_is_well(request: pytest.FixtureRequest) -> Iterator[None]:
     after = rig.wait_status(lambda s: not s.lanes, "lanes freed")
     assert (after.worker.pid, after.violations.count) == (before, 0)
     wait_for(lambda: len(children(before)) == 1, "only the spare is left")
-
-
-def children(pid: int) -> list[int]:
-    """The processes that a process has started and not reaped."""
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def start(rig: Rig, code: str) -> subprocess.Popen[str]:

@@ -182,6 +182,11 @@ def read_line(client: subprocess.Popen[str]) -> str:
     return client.stdout.readline().strip()
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and not reaped."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def open_fds(pid: int) -> int:
     """How many descriptors a process holds."""
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
