@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import sweeps
+from tests.support.skips import list_unexpected_skips
 
 # a busy machine is no failure
 settings.register_profile(
@@ -20,8 +21,6 @@ settings.load_profile("any-machine")
 # what a shell starts in the background ignores Ctrl-C, and so would every program that the tests start and interrupt
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-#: what may be missing where all is set up: these tests are of machines without a driver
-EXPECTED_SKIPS = ("this machine has a libcuda.so.1", sweeps.LEFT_OUT)
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -40,15 +39,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--no-skips", action="store_true", help="a test that is skipped for want of something fails"
     )
-
-
-def list_unexpected_skips(config: pytest.Config) -> list[str]:
-    """Where and why; empty without ``--no-skips`` and in xdist's workers."""
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None or not config.getoption("--no-skips"):
-        return []
-    reasons = [(r.nodeid, str(r.longrepr[2])) for r in reporter.stats.get("skipped", ())]
-    return [f"{where}: {why}" for where, why in reasons if not why.endswith(EXPECTED_SKIPS)]
 
 
 def has_driver() -> bool:

@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from tests.support import sweeps
+from tests.support.again import Failures, run_again
 from tests.support.places import make_scratch
 
 #: no test starts after that; what hangs must end with a report, not with the end of who runs the tests
@@ -29,7 +30,10 @@ def main(arguments: list[str]) -> int:
         options += ["-m", "not guest and not lab and not fresh and not pytorch"]
     scratch = make_scratch()
     sweeps.begin()
-    status = int(pytest.main([*options, *arguments]))
+    failures = Failures()
+    status = int(pytest.main([*options, *arguments], plugins=[failures]))
+    if "--no-skips" in arguments:
+        status = run_again(status, failures)
     if scratch is not None and status == pytest.ExitCode.OK:
         shutil.rmtree(scratch, ignore_errors=True)
     elif scratch is not None:
