@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import AbstractContextManager
 
 import pytest
 
 from tests.sim.test_run import PYTHON, RUN, daemon
+from tests.support.overwrite import overwriting
 from tests.support.run_host import PATIENCE_S, Host, read_line, wait_for
 
 pytestmark = [
@@ -46,33 +44,9 @@ def take(process: subprocess.Popen[str]) -> int:
     return int(read_line(process))
 
 
-def find_table(worker: int) -> Path:
-    """The table of charges that all sessions of a worker can write."""
-    for one in Path(f"/proc/{worker}/fd").iterdir():
-        if "vgpumgr-limits" in str(one.readlink()):
-            return one
-    raise AssertionError("no table")
-
-
-@contextmanager
-def forgetting(worker: int) -> Iterator[None]:
+def forgetting(worker: int) -> AbstractContextManager[None]:
     """Writes zeros over all charges, and a larger limit, again and again, as a session can."""
-    table, ended = find_table(worker), threading.Event()
-
-    def forget() -> None:
-        with table.open("r+b", buffering=0) as file:
-            nothing = bytes(os.fstat(file.fileno()).st_size)
-            spoilt = (1 << 62).to_bytes(LIMIT_BYTES, "little") + nothing[LIMIT_BYTES:]
-            while not ended.is_set():
-                os.pwrite(file.fileno(), spoilt, 0)
-
-    thread = threading.Thread(target=forget)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    return overwriting(worker, "vgpumgr-limits", (1 << 62).to_bytes(LIMIT_BYTES, "little"))
 
 
 def show(host: Host) -> dict[str, object]:

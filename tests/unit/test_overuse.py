@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from vgpumgr.virtio.sessions import (
+from vgpumgr.virtio.overuse import (
     NO_FIGURES,
     SLACK_BYTES,
     UNCOMPARED,

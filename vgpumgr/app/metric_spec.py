@@ -81,6 +81,11 @@ SHARE_METRICS: tuple[MetricSpec, ...] = (
         "How often a share had its turn on the GPU, since its keeper started.",
         _NO_SHARE,
     ),
+    MetricSpec(
+        "channel_share_uncharged_seconds_total", "counter", _CHANNEL,
+        "Time on the GPU that a share's processes had, by the driver's word, beyond what it was charged for.",
+        _NO_SHARE, "seconds",
+    ),
 )  # fmt: skip
 
 
@@ -130,3 +135,4 @@ def sample_channel_share(status: ChannelStatus, labels: Mapping[str, str]) -> It
     yield Sample("channel_share_used_seconds_total", labels, share.used_s)
     yield Sample("channel_share_throttled_seconds_total", labels, share.throttled_s)
     yield Sample("channel_share_turns_total", labels, share.turns)
+    yield Sample("channel_share_uncharged_seconds_total", labels, share.uncharged_s)

@@ -293,6 +293,9 @@ def _describe_health(event: dict[str, Any]) -> str:
 
 
 def _describe_limit(event: dict[str, Any]) -> str:
+    if event["key"] == "compute":
+        had = f"{event['percent']} % of the GPU in {event['elapsed_s']:.0f} s, {event['charged_percent']} % charged"
+        return f"limit  {event['vm']}: by the driver's word its processes had {had}, most of it {event['pid']}"
     had = f"{format_size(event['bytes'])} of {format_size(event['all_bytes'])}"
     return f"limit  {event['vm']}: session {event['pid']} ended: {had} of {event['key']}, which it did not count"
 

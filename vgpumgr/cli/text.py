@@ -287,6 +287,14 @@ def render_share(channel: dict[str, Any]) -> Iterator[str]:
     if share["used_s"] is not None:
         waited = f"held back {share['throttled_s']:.1f} s"
         yield f"  time          {share['used_s']:.1f} s on the GPU, {waited}, {share['turns']} turns"
+    if share.get("unchecked"):
+        yield f"  of it         held by the sessions alone: {share['unchecked']}"
+    elif share.get("driver_percent") is not None:
+        figures = f"{share['driver_percent']:.0f} % by the driver's word, {share['charged_percent']:.0f} % charged"
+        yield f"  of it         in the last seconds {figures}"
+    if share.get("uncharged_s"):
+        more = f"{share['uncharged_s']:.0f} s on the GPU beyond that, by the driver's word"
+        yield f"  uncharged     {more}; process {share['uncharged_pid']} had most of it: was it taken over?"
     if share["kept"] is False:
         yield "  arbiter       does not run: the percentage is not kept"
 

@@ -26,6 +26,21 @@ HOLDER_NAME = "vgpumgr-hold"
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessTime:
+    """The part of a GPU's time that a process had: 1 is all of it."""
+
+    pid: int
+    part: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTimes:
+    """Those of the processes that had some; None: the driver has no such figures of this GPU."""
+
+    processes: tuple[ProcessTime, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
 class GpuProcess:
     """A process with a context on a GPU; instance ids are None for the GPU as a whole."""
 

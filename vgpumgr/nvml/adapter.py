@@ -17,6 +17,8 @@ from vgpumgr.model.gpu import (
     Inventory,
     LostGpu,
     ProcessKind,
+    ProcessTime,
+    ProcessTimes,
     Utilisation,
 )
 from vgpumgr.model.health import GpuEvent
@@ -32,7 +34,7 @@ from vgpumgr.model.mig import (
 )
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.nvml import calls
-from vgpumgr.nvml.calls import call, error_text, id_or_none, text, try_call
+from vgpumgr.nvml.calls import ABSENT, call, error_text, id_or_none, text, try_call
 
 if TYPE_CHECKING:
     from vgpumgr.model.vgpu import GpuVgpus
@@ -101,6 +103,18 @@ class Adapter:
     def list_processes(self, gpu: str) -> tuple[GpuProcess, ...]:
         """See ``protocol.Nvml``."""
         return _list_processes(self._handle(gpu))
+
+    def read_process_times(self, gpu: str, since_us: int) -> ProcessTimes:
+        """See ``client.NvmlClient``; nvml.h: nvmlDeviceGetProcessUtilization."""
+        try:
+            samples = call("nvmlDeviceGetProcessUtilization", self._handle(gpu), since_us)
+        except HelperFaultError as error:
+            if error.data["code"] == pynvml.NVML_ERROR_NOT_FOUND:  # no process had any
+                return ProcessTimes(())
+            if error.data["code"] in ABSENT:
+                return ProcessTimes(None)
+            raise
+        return ProcessTimes(tuple(ProcessTime(one.pid, one.smUtil / 100) for one in samples))
 
     def list_gpu_instances(self, gpu: str) -> tuple[GpuInstance, ...]:
         """See ``protocol.Nvml``."""

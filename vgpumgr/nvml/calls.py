@@ -40,7 +40,7 @@ _ENUM_LIMIT = 64
 # Some drivers report fewer instances than there can be, so buffers are larger than their count.
 _BUFFER = 64
 # What an optional fact may answer instead of a value.
-_ABSENT = frozenset(
+ABSENT = frozenset(
     {
         pynvml.NVML_ERROR_INVALID_ARGUMENT,
         pynvml.NVML_ERROR_NOT_SUPPORTED,
@@ -71,7 +71,7 @@ def try_call(name: str, *args: Any) -> Any:
     try:
         return call(name, *args)
     except HelperFaultError as error:
-        if error.data["code"] in _ABSENT:
+        if error.data["code"] in ABSENT:
             return None
         raise
 

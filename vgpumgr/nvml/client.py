@@ -31,7 +31,7 @@ from vgpumgr.host.pci_tree import (
 )
 from vgpumgr.host.process import read_name
 from vgpumgr.model.codec import decode
-from vgpumgr.model.gpu import Gpu, GpuProcess, Inventory, PciGpu
+from vgpumgr.model.gpu import Gpu, GpuProcess, Inventory, PciGpu, ProcessTimes
 from vgpumgr.model.health import GpuEvent
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, GpuInstance, MigModeChange, Placement
@@ -87,6 +87,14 @@ class NvmlClient:
         """See ``Nvml``."""
         what = f"list the processes on {self._name(gpu)}"
         return _name_all(self._read(tuple[GpuProcess, ...], what, "list_processes", gpu=gpu))
+
+    def read_process_times(self, gpu: GpuUuid, since_us: int) -> ProcessTimes:
+        """What part of the GPU's time each process has had since then, in microseconds since 1970. No part of
+        ``Nvml``: a daemon alone compares it. Raises what its reads raise.
+        """
+        what = f"read the time of processes on {self._name(gpu)}"
+        asked = {"gpu": gpu, "since_us": since_us}
+        return self._read(ProcessTimes, what, "read_process_times", **asked)
 
     def list_gpu_instances(self, gpu: GpuUuid) -> tuple[GpuInstance, ...]:
         """See ``Nvml``."""

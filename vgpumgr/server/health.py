@@ -5,8 +5,6 @@ meanwhile waits in the set. A helper that ends (a command takes a GPU from its d
 followed by another. Xids of the time between, and of that before the daemon, are in the kernel's log: one that is there
 and that NVML does not report counts as well. A guest can cause Xids without end: those that are the same are one
 record, and one report.
-
-What each process has of a GPU's memory is asked for while there is a limit of it to compare with.
 """
 
 from __future__ import annotations
@@ -16,27 +14,19 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from vgpumgr.app.operations.gpus import Seen, make_events
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.kernel_log import KernelLog, LoggedXid
 from vgpumgr.host.machine import read_boot_id
-from vgpumgr.model.attachment import AttachmentRecord, AttachmentStore
 from vgpumgr.model.gpu import Drain
 from vgpumgr.model.health import GpuEvent
-from vgpumgr.model.identity import GpuUuid
-from vgpumgr.model.limits import parse_limits
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.nvml.client import NvmlClient
 from vgpumgr.server.context import Context
 from vgpumgr.server.reconciler import Sources
 from vgpumgr.state.store import STATE_FILE, Store
-from vgpumgr.virtio.sessions import PERIOD_S, Overuse, list_figures
-
-if TYPE_CHECKING:
-    from vgpumgr.virtio.keeper import KeeperChannels
 
 POLL_S = 0.5
 #: a driver that is not there, or does not answer, is asked so much less often
@@ -178,97 +168,6 @@ async def hear_gpus(context: Context, sources: Sources) -> AsyncIterator[None]:
         report,
         lambda: context.pools.change.read_longest_s() > 0,
         KernelLog(machine),
-    )
-    watcher.start()
-    try:
-        yield
-    finally:
-        await asyncio.to_thread(watcher.close)
-
-
-class MemoryWatcher:
-    """From ``start`` to ``close``: compares the limit ``device-memory`` of each channel that has one with what the
-    driver says of its processes.
-    """
-
-    def __init__(
-        self,
-        nvml: NvmlClient,
-        store: AttachmentStore,
-        channels: KeeperChannels,
-        report: Callable[[AttachmentRecord, Overuse], None],
-        period_s: float = PERIOD_S,
-    ) -> None:
-        self._nvml = nvml
-        self._store = store
-        self._channels = channels
-        self._report = report
-        self._period_s = period_s
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="device-memory", daemon=True)
-
-    def start(self) -> None:
-        """Begins."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Ends; a driver that does not answer is not waited for."""
-        self._end.set()
-        self._thread.join(_END_S)
-        if not self._thread.is_alive():
-            self._nvml.close()
-
-    def _watch(self) -> None:
-        while not self._end.wait(self._period_s):
-            with contextlib.suppress(VgpumgrError):  # the store cannot be read now
-                self._compare_all()
-
-    def _compare_all(self) -> None:
-        known: dict[GpuUuid, dict[int, int | None] | None] = {}
-        for record in self._store.list_attachments():
-            limit = parse_limits(record.channel.limits).device_memory if record.channel else None
-            gpu = record.gpu
-            if limit is None or gpu is None or self._end.is_set():
-                continue
-            if gpu not in known:
-                known[gpu] = self._list(gpu)
-            with contextlib.suppress(VgpumgrError, OSError):  # no keeper, or it does not answer
-                over = self._channels.compare_memory(record.id, limit, known[gpu])
-                if over is not None:
-                    self._report(record, over)
-
-    def _list(self, gpu: GpuUuid) -> dict[int, int | None] | None:
-        try:
-            found = self._nvml.list_processes(gpu)
-        except VgpumgrError:
-            return None
-        return list_figures([(one.pid, one.memory_bytes) for one in found])
-
-
-@asynccontextmanager
-async def watch_memory(context: Context, sources: Sources) -> AsyncIterator[None]:
-    """Compares until the end of the block; reports sessions that were ended."""
-    if not sources.has_nvml:
-        yield
-        return
-    from vgpumgr.virtio.keeper import KeeperChannels
-
-    def report(record: AttachmentRecord, over: Overuse) -> None:
-        context.cache.forget()
-        data = {"vm": record.vm_name, "attachment": record.id, "pid": over.pid, "bytes": over.bytes}
-        data |= {"all_bytes": over.driver_bytes, "limit": over.limit}
-        context.hub.publish("limit", key="device-memory", **data)
-        with contextlib.suppress(
-            VgpumgrError
-        ):  # it is published above, and in the channel's status
-            context.audit.append({"event": "limit", "key": "device-memory", **data})
-
-    machine = context.machine
-    watcher = MemoryWatcher(
-        NvmlClient(machine),
-        Store(machine.state_dir / STATE_FILE, read_boot_id(machine)),
-        KeeperChannels(machine),
-        report,
     )
     watcher.start()
     try:

@@ -37,7 +37,8 @@ from vgpumgr.server.audit import FILE_NAME, AuditLog, RefusalLog
 from vgpumgr.server.connections import DESCRIPTORS, Limits, PeerProtocol, QuietLoop
 from vgpumgr.server.context import Context
 from vgpumgr.server.events import EventHub
-from vgpumgr.server.health import hear_gpus, watch_memory
+from vgpumgr.server.health import hear_gpus
+from vgpumgr.server.limits import watch_limits
 from vgpumgr.server.middleware import Middleware
 from vgpumgr.server.operations import Operations
 from vgpumgr.server.reconciler import Reconciler, Sources, find_sources, watch
@@ -108,7 +109,7 @@ async def serve(
             async with (
                 watch(context, settings, sources) as reconciler,
                 hear_gpus(context, sources),
-                watch_memory(context, sources),
+                watch_limits(context, sources),
             ):
                 _recover(context)
                 heartbeat = Heartbeat(server, context, reconciler, hang_s)

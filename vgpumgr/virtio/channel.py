@@ -149,6 +149,15 @@ class ShareUse:
     #: whether an arbiter keeps it now
     kept: bool = True
     priority: str = "normal"
+    #: parts of the GPU's time in the last seconds that were compared: what the driver says that its programs had, and
+    #: what it was charged for; ``unchecked`` says why they are not compared
+    driver: float | None = None
+    charged: float | None = None
+    unchecked: str | None = None
+    #: how much more they had than that, in all, and which process of the host had most when it was seen last
+    uncharged_s: float = 0.0
+    uncharged_pid: int | None = None
+    uncharged_at_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

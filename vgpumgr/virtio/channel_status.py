@@ -10,20 +10,22 @@ from vgpumgr.host.process import describe_stuck, find_stuck, read_state
 from vgpumgr.model.limits import WORKER_KEYS
 from vgpumgr.model.text import format_exact, format_size
 from vgpumgr.virtio.channel import ChannelStatus, Lane, LimitUse, ShareUse
+from vgpumgr.virtio.overuse import MemoryReport
 from vgpumgr.virtio.sandbox import LimitGroup
 from vgpumgr.virtio.sessions import (
     GuestStatus,
     KeeperStatus,
     LaneStatus,
-    MemoryReport,
     StuckSession,
     describe_refused,
     describe_sessions,
 )
+from vgpumgr.virtio.share_time import TimeReport
 
 #: the keeper tries a failing worker again and again; after so many failures it counts as failed
 _HOPELESS_FAILURES = 3
 _UNCHECKED = MemoryReport()
+_UNTIMED = TimeReport()
 
 
 def refuse_memory(wanted: int, used: int | None) -> ShareInUseError:
@@ -99,6 +101,7 @@ def describe(
     status: KeeperStatus,
     cgroups: Sequence[LimitGroup] = (),
     memory: MemoryReport = _UNCHECKED,
+    timed: TimeReport = _UNTIMED,
 ) -> ChannelStatus:
     """The status of a channel whose keeper answers."""
     worker, guest = status.worker, status.guest
@@ -133,11 +136,11 @@ def describe(
         refused=describe_refused(status.refused),
         qemu_pid=status.qemu.pid or None,
         limits=tuple(_list_limits(status, cgroups, memory)),
-        share=_describe_share(status),
+        share=_describe_share(status, timed),
     )
 
 
-def _describe_share(status: KeeperStatus) -> ShareUse | None:
+def _describe_share(status: KeeperStatus, timed: TimeReport) -> ShareUse | None:
     share = status.share
     if share is None:
         return None
@@ -150,6 +153,12 @@ def _describe_share(status: KeeperStatus) -> ShareUse | None:
         share.overdue_ns / 1e9,
         share.kept,
         share.priority,
+        driver=timed.last.driver if timed.last else None,
+        charged=timed.last.charged if timed.last else None,
+        unchecked=timed.problem or None,
+        uncharged_s=timed.uncharged_s,
+        uncharged_pid=timed.over.pid if timed.over else None,
+        uncharged_at_s=timed.over.at_s if timed.over else None,
     )
 
 

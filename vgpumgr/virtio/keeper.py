@@ -47,6 +47,7 @@ from vgpumgr.virtio.channel import (
 )
 from vgpumgr.virtio.channel_status import describe, describe_hanging, refuse_memory
 from vgpumgr.virtio.mathematics import list_used, list_worker_options
+from vgpumgr.virtio.overuse import Overuse, enforce, read_report, report_failure
 from vgpumgr.virtio.sandbox import (
     audit_cgroups,
     find_obstacle,
@@ -57,13 +58,8 @@ from vgpumgr.virtio.sandbox import (
     read_cgroups,
     read_watchdog,
 )
-from vgpumgr.virtio.sessions import (
-    KeeperStatus,
-    Overuse,
-    enforce,
-    read_report,
-    report_failure,
-)
+from vgpumgr.virtio.sessions import KeeperStatus
+from vgpumgr.virtio.share_time import ShareClock, Window, compare, note_failure, read_time
 
 KEEPER_PROGRAM = LIB_DIR / "bin" / "vgpumgr-keeper"
 DEFAULT_SIZE_BYTES = 64 << 20
@@ -462,7 +458,8 @@ class KeeperChannels:
                 ) from error
             raise
         directory = self._keeper(channel_id).directory
-        return describe(channel_id, status, read_cgroups(directory), read_report(directory))
+        found = (read_report(directory), read_time(directory))
+        return describe(channel_id, status, read_cgroups(directory), *found)
 
     def compare_memory(
         self, channel_id: str, limit: int, processes: Mapping[int, int | None] | None
@@ -482,6 +479,24 @@ class KeeperChannels:
         return enforce(
             keeper.directory, status.worker.pid, limit, processes, lanes, expected=expected
         )
+
+    def compare_time(
+        self, channel_id: str, clock: ShareClock, parts: Mapping[int, float] | None
+    ) -> Window | None:
+        """What a share's turns were charged for against the part of the GPU's time that each process had since the last
+        comparison (None: the driver has no such figures); a window in which its sessions had more. Raises KeeperError,
+        OSError.
+        """
+        keeper = self._keeper(channel_id)
+        if parts is None:
+            note_failure(keeper.directory)
+            return None
+        status = keeper.status()
+        share, worker = status.share, status.worker.pid
+        if share is None or not share.kept or not worker:
+            clock.reset()
+            return None
+        return compare(keeper.directory, clock, share.used_ns, worker, parts)
 
     def audit(self, channel_id: str) -> tuple[Fact, ...]:
         """See ``channel.Channels``."""

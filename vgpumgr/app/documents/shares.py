@@ -130,6 +130,27 @@ class ChannelShareDocument(ShareDocument):
     overdue_s: float | None = Field(
         description="how long its work has been on the GPU after its turn, beside others; 0: it is not"
     )
+    charged_percent: float | None = Field(
+        default=None,
+        description="of the GPU's time, that it was charged for in the last seconds compared",
+    )
+    driver_percent: float | None = Field(
+        default=None, description="the same by the driver's word, of all its processes together"
+    )
+    unchecked: str | None = Field(
+        default=None, description="why the daemon does not compare the two; null: it does"
+    )
+    uncharged_s: float | None = Field(
+        default=None,
+        description="GPU time that its processes had beyond what it was charged for, since the keeper started",
+    )
+    uncharged_pid: int | None = Field(
+        default=None,
+        description="of the process on the host that had most of that when it was seen last",
+    )
+    uncharged_at_s: int | None = Field(
+        default=None, description="when that was, in seconds since 1970; null: never"
+    )
 
 
 def describe_share(record: AttachmentRecord) -> ShareDocument | None:
@@ -155,6 +176,14 @@ def list_share_warnings(record: AttachmentRecord, status: ChannelStatus) -> Iter
     if share is not None and share.overdue_s:
         text = f"for {share.overdue_s:.0f} s its work has been on the GPU after its turn"
         yield f"{who}: {text}: others go on beside it, and it is charged"
+    if share is not None and share.uncharged_s:
+        text = (
+            f"its processes had {share.uncharged_s:.0f} s of GPU time more than it was charged for"
+        )
+        yield (
+            f"{who}: {text}, by the driver's word; most of it had process {share.uncharged_pid}: was it taken over? "
+            f"`vgpumgr virtio restart {who}` ends them"
+        )
 
 
 def describe_channel_share(
@@ -174,7 +203,17 @@ def describe_channel_share(
         turns=use.turns if use else None,
         kept=use.kept if use else None,
         overdue_s=use.overdue_s if use else None,
+        charged_percent=_percent(use.charged) if use else None,
+        driver_percent=_percent(use.driver) if use else None,
+        unchecked=use.unchecked if use else None,
+        uncharged_s=round(use.uncharged_s, 3) if use else None,
+        uncharged_pid=use.uncharged_pid if use else None,
+        uncharged_at_s=use.uncharged_at_s if use else None,
     )
+
+
+def _percent(part: float | None) -> float | None:
+    return None if part is None else round(part * 100, 1)
 
 
 class SharePlanDocument(VgpuPlanDocument):
