@@ -80,9 +80,7 @@ CUresult cuda_check_event_flags(unsigned int flags)
 {
 	if (flags & ~(unsigned int)(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (flags & CU_EVENT_INTERPROCESS)
-		return flags & CU_EVENT_DISABLE_TIMING ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-	return CUDA_SUCCESS;
+	return flags & CU_EVENT_INTERPROCESS && !(flags & CU_EVENT_DISABLE_TIMING) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 CUresult cuda_check_event_record_flags(unsigned int flags)

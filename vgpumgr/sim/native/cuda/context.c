@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "captures.h"
+#include "ipc.h"
 
 enum { API_VERSION = 13000, STACK_LIMIT = 1024, FIXED_BASELINE = 64 << 20 };
 
@@ -101,6 +102,7 @@ void context_destroy(struct context *ctx)
 	event_free_context(ctx);
 	array_free_context(ctx);
 	texture_free_context(ctx);
+	ipc_free_context(ctx);
 	while (ctx->streams)
 		queue_close(ctx->streams);
 	drv_unlock();

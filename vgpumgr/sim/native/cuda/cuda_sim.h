@@ -69,6 +69,8 @@ struct device {
 	/* vm.c: the reserved address range and its 2 MiB pieces in use */
 	uint64_t va_base;
 	struct bits va_used;
+	int file;           /* that has the range's storage, */
+	uint64_t file_base; /* from this address on */
 	uint8_t *written; /* check.c: a byte for each of the range; NULL: nothing is checked */
 	/* primary.c */
 	struct context *primary;
@@ -157,10 +159,19 @@ bool handle_is(const void *object, enum handle_kind kind);
 
 /* vm.c: allocations of device memory and of page-locked host memory, and what cuMemMap has mapped. */
 enum allocation_kind { ALLOCATION_DEVICE, ALLOCATION_HOST, ALLOCATION_REGISTERED, ALLOCATION_MAPPED };
+struct parked {
+	struct parked *next;
+	size_t first, count;
+};
 struct chunk {
 	struct chunk *next;
+	struct context *ctx; /* NULL: freed, but other processes still use it */
+	struct device *dev;
 	uint64_t addr, bytes;
 	struct bits units; /* only in chunks that hold small allocations */
+	unsigned lent;     /* to so many openings of other processes; until then nothing of it is given out again: */
+	struct parked *parked; /* units that have been freed meanwhile */
+	int line;          /* to the process that it is borrowed from; -1: it is our own */
 };
 struct allocation {
 	uint64_t addr, size;
@@ -174,6 +185,7 @@ struct allocation {
 	unsigned flags;     /* of host memory */
 	uint64_t id;
 	bool of_module, managed, sync_memops, freeing; /* freeing: cuMemFreeAsync is under way */
+	bool borrowed;      /* from another process: cuIpcOpenMemHandle */
 	bool accessible;    /* mapped memory: cuMemSetAccess */
 };
 /* Who is told of device memory; NULL where drv.checks is 0. With the table's lock held. */

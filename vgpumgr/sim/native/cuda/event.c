@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "captures.h"
+#include "ipc.h"
 
 struct event {
 	struct event *next; /* in the context's list */
@@ -11,6 +12,7 @@ struct event {
 	struct stream *stream; /* of the last record; NULL: never recorded */
 	uint64_t seq, time_ns;
 	struct capture_point captured; /* recorded last in a captured stream */
+	struct shared_event *shared;   /* other processes may have it, too */
 };
 
 static void event_unref(struct event *e)
@@ -20,6 +22,8 @@ static void event_unref(struct event *e)
 	if (e->stream)
 		stream_unref(e->stream);
 	capture_point_clear(&e->captured);
+	if (e->shared)
+		shared_event_unref(e->shared);
 	free(e);
 }
 
@@ -43,6 +47,8 @@ void event_free_context(struct context *ctx)
 
 static bool event_reached(const struct event *e)
 {
+	if (e->shared)
+		return shared_event_reached(e->shared, shared_event_last(e->shared));
 	return !e->stream || e->stream->completed >= e->seq;
 }
 
@@ -75,26 +81,53 @@ bool event_point_passed(void *point)
 	return true;
 }
 
+/* With drv.lock held. `shared` goes with it, also where it cannot be made. */
+static CUresult make_event(struct context *ctx, unsigned flags, struct shared_event *shared, CUevent *out)
+{
+	struct event *e = calloc(1, sizeof(*e));
+
+	if (!e || handle_add(e, HANDLE_EVENT)) {
+		if (shared)
+			shared_event_unref(shared);
+		free(e);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*e = (struct event){ .ctx = ctx, .refs = 1, .flags = flags, .next = ctx->events, .shared = shared };
+	ctx->events = e;
+	*out = (CUevent)e;
+	return CUDA_SUCCESS;
+}
+
 CUresult cuEventCreate(CUevent *out, unsigned int flags)
 {
-	struct event *e;
+	struct shared_event *shared = NULL;
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
 	r = out ? cuda_check_event_flags(flags) : CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return r;
-	e = calloc(1, sizeof(*e));
-	if (!e)
-		return CUDA_ERROR_OUT_OF_MEMORY;
 	DRV_LOCKED();
-	if (handle_add(e, HANDLE_EVENT)) {
-		free(e);
+	if (flags & CU_EVENT_INTERPROCESS && !(shared = shared_event_new()))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	*e = (struct event){ .ctx = ctx, .refs = 1, .flags = flags, .next = ctx->events };
-	ctx->events = e;
-	*out = (CUevent)e;
+	return make_event(ctx, flags, shared, out);
+}
+
+CUresult event_open(struct context *ctx, struct shared_event *shared, CUevent *out)
+{
+	DRV_LOCKED();
+	return make_event(ctx, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, shared, out);
+}
+
+/* One that has come from another process is that one's to hand on. */
+CUresult event_shared(CUevent handle, uint64_t *id)
+{
+	const struct event *e = (const struct event *)handle;
+
+	DRV_LOCKED();
+	if (!handle_is(handle, HANDLE_EVENT) || !e->shared || !shared_event_id(e->shared))
+		return CUDA_ERROR_INVALID_HANDLE;
+	*id = shared_event_id(e->shared);
 	return CUDA_SUCCESS;
 }
 
@@ -112,6 +145,7 @@ CUresult cuEventDestroy_v2(CUevent handle)
 struct record_op {
 	struct op op;
 	struct event *event;
+	uint64_t shared; /* the record's number among all processes */
 };
 
 static CUresult run_record(struct op *op)
@@ -120,14 +154,21 @@ static CUresult run_record(struct op *op)
 	uint64_t now = clock_ns();
 
 	DRV_LOCKED();
+	if (r->event->shared)
+		shared_event_reach(r->event->shared, r->shared);
 	/* recorded again meanwhile: only the last record counts */
 	if (r->event->stream == op->stream && r->event->seq == op->seq)
 		r->event->time_ns = now;
 	return CUDA_SUCCESS;
 }
 
+/* One that never ran, because its context has an error, is nothing to wait for either. */
 static void release_record(struct op *op)
 {
+	const struct record_op *r = (const struct record_op *)op;
+
+	if (r->shared)
+		shared_event_reach(r->event->shared, r->shared);
 	event_unref(((struct record_op *)op)->event);
 	free(op);
 }
@@ -139,7 +180,9 @@ static CUresult submit_record(struct event *e, struct stream *s)
 
 	if (!r)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*r = (struct record_op){ { .run = run_record, .release = release_record }, e };
+	*r = (struct record_op){ { .run = run_record, .release = release_record }, e, 0 };
+	if (e->shared)
+		r->shared = shared_event_begin(e->shared);
 	e->refs++;
 	result = queue_submit(s, &r->op);
 	if (result != CUDA_SUCCESS)
@@ -198,6 +241,18 @@ CUresult cuEventQuery(CUevent handle)
 	return event_reached(e) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
+/* For the last record of any process. Drops drv.lock meanwhile. */
+static void wait_shared(struct event *e)
+{
+	struct shared_event *s = shared_event_ref(e->shared);
+	uint64_t last = shared_event_last(s);
+
+	drv_unlock();
+	shared_event_wait(s, last);
+	drv_lock();
+	shared_event_unref(s);
+}
+
 CUresult cuEventSynchronize(CUevent handle)
 {
 	struct event *e = (struct event *)handle;
@@ -207,7 +262,9 @@ CUresult cuEventSynchronize(CUevent handle)
 	CAPTURE_SAFE();
 	drv_lock();
 	r = handle_is(handle, HANDLE_EVENT) ? capture_refuse_event(&e->captured) : CUDA_ERROR_INVALID_HANDLE;
-	if (r == CUDA_SUCCESS)
+	if (r == CUDA_SUCCESS && e->shared)
+		wait_shared(e);
+	if (r == CUDA_SUCCESS && handle_is(handle, HANDLE_EVENT))
 		r = e->stream ? queue_wait(e->stream, e->seq) : e->ctx->error;
 	drv_unlock();
 	context_flush_print(ctx);
@@ -241,15 +298,46 @@ CUresult cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end)
 	return elapsed((struct event *)start, (struct event *)end, ms);
 }
 
+/* Within a process, what an operation depends on is enough. */
+struct wait_op {
+	struct op op;
+	struct shared_event *shared;
+	uint64_t record;
+};
+
 static CUresult run_wait(struct op *op)
 {
-	(void)op;
+	const struct wait_op *w = (const struct wait_op *)op;
+
+	if (w->shared)
+		shared_event_wait(w->shared, w->record);
 	return CUDA_SUCCESS;
 }
 
 static void release_wait(struct op *op)
 {
-	free(op);
+	struct wait_op *w = (struct wait_op *)op;
+
+	if (w->shared)
+		shared_event_unref(w->shared);
+	free(w);
+}
+
+static CUresult submit_wait(struct stream *s, const struct event *e)
+{
+	struct wait_op *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	w->op = (struct op){ .run = run_wait, .release = release_wait };
+	if (e->shared) {
+		w->shared = shared_event_ref(e->shared);
+		w->record = shared_event_last(e->shared);
+	} else if (op_depend(&w->op, e->stream, e->seq)) {
+		free(w);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	return queue_submit(s, &w->op);
 }
 
 /* The wait is for the record that is the event's last one now. */
@@ -257,7 +345,6 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned int flags)
 {
 	struct event *e = (struct event *)handle;
 	struct stream *s;
-	struct op *op;
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
@@ -271,15 +358,5 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned int flags)
 		return r;
 	if (e->captured.capture || (s->capture && e->stream))
 		return capture_wait(s, &e->captured);
-	if (event_reached(e))
-		return CUDA_SUCCESS;
-	op = calloc(1, sizeof(*op));
-	if (!op)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*op = (struct op){ .run = run_wait, .release = release_wait };
-	if (op_depend(op, e->stream, e->seq)) {
-		free(op);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	return queue_submit(s, op);
+	return event_reached(e) ? CUDA_SUCCESS : submit_wait(s, e);
 }

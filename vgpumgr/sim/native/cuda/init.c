@@ -2,7 +2,7 @@
 /* The driver as a whole: cuInit, versions, entry points, fork. */
 #include <stdlib.h>
 
-#include "cuda_sim.h"
+#include "ipc.h"
 
 /* As on hardware, a child of an initialised process cannot use CUDA: the worker threads did not come along. */
 static void forked_child(void)
@@ -35,6 +35,7 @@ static void driver_init(void)
 		drv.sim = NULL;
 		return;
 	}
+	ipc_start();
 	pthread_atfork(NULL, NULL, forked_child);
 	__atomic_store_n(&drv.initialised, true, __ATOMIC_RELEASE);
 }

@@ -69,7 +69,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_
 
 static bool may_free(const struct allocation *a)
 {
-	return a->kind == ALLOCATION_DEVICE && !a->of_module;
+	return a->kind == ALLOCATION_DEVICE && !a->of_module && !a->borrowed;
 }
 
 /* Waits for the work of the context that owns the memory: it may use it. */

@@ -2,7 +2,7 @@
 /* What an address is: cuPointerGetAttribute(s). */
 #include <string.h>
 
-#include "cuda_sim.h"
+#include "ipc.h"
 
 #define PUT(type, value)                            \
 	do {                                        \
@@ -38,6 +38,8 @@ static CUresult put(void *data, CUpointer_attribute attribute, CUdeviceptr addr,
 		PUT(unsigned int, a->managed);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		PUT(unsigned int, vm_is_lendable(a));
+		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 		PUT(unsigned int, 0);

@@ -349,7 +349,7 @@ CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream stream)
 	r = stream_get(ctx, stream, &s);
 	if (r != CUDA_SUCCESS || !addr)
 		return r;
-	if (!vm_find(addr, &a) || a.addr != addr || a.kind != ALLOCATION_DEVICE || a.of_module || a.freeing)
+	if (!vm_find(addr, &a) || a.addr != addr || a.kind != ALLOCATION_DEVICE || a.of_module || a.borrowed || a.freeing)
 		return CUDA_ERROR_INVALID_VALUE;
 	return submit_free(s, addr);
 }

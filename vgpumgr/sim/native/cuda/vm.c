@@ -4,7 +4,8 @@
  *
  * Each device has a range of the process's address space, reserved once and given storage as pages are touched, so a
  * device address is also the host address of its bytes, and no other mapping can take it. The range is twice the
- * memory, which leaves room for fragmentation. Pieces of 2 MiB are charged to the machine and belong to one context; small
+ * memory, which leaves room for fragmentation. The storage is a file's that has no name, so that other processes may be lent
+ * some of it. Pieces of 2 MiB are charged to the machine and belong to one context; small
  * allocations share such pieces. Freed pieces go back to the kernel but stay accessible: a kernel that still uses them
  * reads zeros and cannot crash the process.
  */
@@ -12,8 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-#include "cuda_sim.h"
+#include "chunk.h"
 
 /* Far from where the kernel and malloc put things; only a wish, another free address serves as well. */
 const struct vm_watch *vm_watch;
@@ -105,13 +107,18 @@ CUresult vm_reserve(struct device *dev)
 		return CUDA_SUCCESS;
 	for (int i = 0; i < dev->ordinal; i++)
 		wish += (uint64_t)drv.devices[i].va_used.n * GRANULE + GRANULE;
-	p = mmap((void *)wish, (n + 1) * (size_t)GRANULE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (p == MAP_FAILED)
+	dev->file = memfd_create("vgpumgr-sim-memory", MFD_CLOEXEC);
+	if (dev->file < 0)
 		return CUDA_ERROR_OPERATING_SYSTEM;
-	if (bits_init(&dev->va_used, n)) {
-		munmap(p, (n + 1) * (size_t)GRANULE);
-		return CUDA_ERROR_OUT_OF_MEMORY;
+	p = ftruncate(dev->file, (off_t)((n + 1) * (size_t)GRANULE)) ? MAP_FAILED :
+		mmap((void *)wish, (n + 1) * (size_t)GRANULE, PROT_NONE, MAP_SHARED | MAP_NORESERVE, dev->file, 0);
+	if (p == MAP_FAILED || bits_init(&dev->va_used, n)) {
+		if (p != MAP_FAILED)
+			munmap(p, (n + 1) * (size_t)GRANULE);
+		close(dev->file);
+		return p == MAP_FAILED ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	dev->file_base = (uint64_t)p;
 	dev->va_base = ((uint64_t)p + GRANULE - 1) / GRANULE * GRANULE;
 	if (vm_watch)
 		vm_watch->reserve(dev);
@@ -175,111 +182,6 @@ bool vm_is_device_range(uint64_t addr)
 	return false;
 }
 
-static void chunk_destroy(struct device *dev, struct chunk *c)
-{
-	madvise((void *)c->addr, c->bytes, MADV_DONTNEED);
-	bits_release(&dev->va_used, (size_t)((c->addr - dev->va_base) / GRANULE), c->bytes / GRANULE);
-	client_uncharge(dev, c->bytes);
-	bits_deinit(&c->units);
-	free(c);
-}
-
-static CUresult chunk_map(struct device *dev, struct chunk *c)
-{
-	size_t first = bits_take(&dev->va_used, c->bytes / GRANULE);
-
-	if (first == SIZE_MAX)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	c->addr = dev->va_base + (uint64_t)first * GRANULE;
-	if (!mprotect((void *)c->addr, c->bytes, PROT_READ | PROT_WRITE))
-		return CUDA_SUCCESS;
-	bits_release(&dev->va_used, first, c->bytes / GRANULE);
-	return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-static CUresult chunk_create(struct context *ctx, uint64_t bytes, bool shared, struct chunk **out)
-{
-	struct chunk *c = calloc(1, sizeof(*c));
-	CUresult r;
-
-	if (!c || (shared && bits_init(&c->units, GRANULE / SUBALLOC_UNIT))) {
-		free(c);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	c->bytes = bytes;
-	r = client_charge(ctx->dev, bytes);
-	if (r == CUDA_SUCCESS) {
-		r = chunk_map(ctx->dev, c);
-		if (r != CUDA_SUCCESS)
-			client_uncharge(ctx->dev, bytes);
-	}
-	if (r != CUDA_SUCCESS) {
-		bits_deinit(&c->units);
-		free(c);
-		return r;
-	}
-	c->next = ctx->chunks;
-	ctx->chunks = c;
-	*out = c;
-	return CUDA_SUCCESS;
-}
-
-static void chunk_drop(struct context *ctx, struct chunk *c)
-{
-	for (struct chunk **p = &ctx->chunks; *p; p = &(*p)->next) {
-		if (*p == c) {
-			*p = c->next;
-			break;
-		}
-	}
-	chunk_destroy(ctx->dev, c);
-}
-
-static CUresult take_small(struct context *ctx, size_t units, struct allocation *a)
-{
-	size_t first = SIZE_MAX;
-	CUresult r;
-
-	for (struct chunk *c = ctx->chunks; c && first == SIZE_MAX; c = c->next) {
-		first = c->units.n ? bits_take(&c->units, units) : SIZE_MAX;
-		a->chunk = c;
-	}
-	if (first == SIZE_MAX) {
-		r = chunk_create(ctx, GRANULE, true, &a->chunk);
-		if (r != CUDA_SUCCESS)
-			return r;
-		first = bits_take(&a->chunk->units, units);
-	}
-	a->addr = a->chunk->addr + first * SUBALLOC_UNIT;
-	return CUDA_SUCCESS;
-}
-
-static CUresult take(struct context *ctx, struct allocation *a)
-{
-	CUresult r;
-
-	if (a->size <= SUBALLOC_MAX)
-		return take_small(ctx, (size_t)((a->size + SUBALLOC_UNIT - 1) / SUBALLOC_UNIT), a);
-	r = chunk_create(ctx, (a->size + GRANULE - 1) / GRANULE * GRANULE, false, &a->chunk);
-	if (r == CUDA_SUCCESS)
-		a->addr = a->chunk->addr;
-	return r;
-}
-
-static void give_back(const struct allocation *a)
-{
-	struct chunk *c = a->chunk;
-
-	if (!c->units.n) {
-		chunk_drop(a->ctx, c);
-		return;
-	}
-	bits_release(&c->units, (size_t)((a->addr - c->addr) / SUBALLOC_UNIT),
-		     (size_t)((a->size + SUBALLOC_UNIT - 1) / SUBALLOC_UNIT));
-	if (bits_empty(&c->units))
-		chunk_drop(a->ctx, c);
-}
-
 /*
  * Where memory is checked, what is freed is not given out again at once: so a kernel that still uses it is found. A ring, the
  * oldest of which goes when there are too many or too much.
@@ -296,7 +198,7 @@ static void let_go(void)
 	n_held--;
 	held_bytes -= a->size;
 	if (a->ctx)
-		give_back(a);
+		chunk_give_back(a);
 }
 
 static bool let_all_go(void)
@@ -334,14 +236,14 @@ CUresult vm_alloc(struct context *ctx, uint64_t size, bool of_module, uint64_t *
 	WRITING();
 	if (ctx->destroyed)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	r = take(ctx, &a);
+	r = chunk_take(ctx, &a);
 	if (r == CUDA_ERROR_OUT_OF_MEMORY && let_all_go())
-		r = take(ctx, &a);
+		r = chunk_take(ctx, &a);
 	if (r != CUDA_SUCCESS)
 		return r;
 	a.id = next_id();
 	if (insert(&a)) {
-		give_back(&a);
+		chunk_give_back(&a);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	if (drv.checks)
@@ -366,7 +268,7 @@ CUresult vm_add_host(struct context *ctx, enum allocation_kind kind, uint64_t ad
 static void free_memory(const struct allocation *a)
 {
 	if (a->kind == ALLOCATION_DEVICE)
-		give_back(a);
+		chunk_give_back(a);
 	else if (a->kind == ALLOCATION_HOST)
 		munmap((void *)a->addr, a->size);
 }
@@ -404,7 +306,7 @@ void vm_remove_context(struct context *ctx)
 	n_items = kept;
 	forget_held(ctx);
 	while (ctx->chunks)
-		chunk_drop(ctx, ctx->chunks);
+		chunk_drop(ctx->chunks);
 }
 
 bool vm_find(uint64_t addr, struct allocation *out)
@@ -474,7 +376,7 @@ size_t vm_count(const struct context *ctx, uint64_t *bytes)
 
 	READING();
 	for (size_t i = 0; i < n_items; i++) {
-		if (items[i].ctx != ctx || items[i].kind != ALLOCATION_DEVICE || items[i].of_module)
+		if (items[i].ctx != ctx || items[i].kind != ALLOCATION_DEVICE || items[i].of_module || items[i].borrowed)
 			continue;
 		*bytes += items[i].size;
 		n++;
@@ -491,4 +393,64 @@ bool vm_update(uint64_t addr, void (*change)(struct allocation *, const void *),
 	if (a)
 		change(a, arg);
 	return a != NULL;
+}
+
+/* ---- what processes lend each other: ipc.h */
+
+struct chunk *vm_lend(uint64_t id, struct ipc_offer *offer, int *file)
+{
+	WRITING();
+	for (size_t i = 0; i < n_items; i++) {
+		const struct allocation *a = &items[i];
+
+		if (a->id != id || !vm_is_lendable(a))
+			continue;
+		*offer = (struct ipc_offer){ .gpu = a->chunk->dev->gpu, .gi_id = a->chunk->dev->gi_id, .ci_id = a->chunk->dev->ci_id,
+					     .file_offset = a->chunk->addr - a->chunk->dev->file_base, .bytes = a->chunk->bytes,
+					     .inside = a->addr - a->chunk->addr, .size = a->size };
+		*file = a->chunk->dev->file;
+		a->chunk->lent++;
+		return a->chunk;
+	}
+	return NULL;
+}
+
+void vm_take_back(struct chunk *c)
+{
+	WRITING();
+	chunk_take_back(c);
+}
+
+CUresult vm_borrow(struct context *ctx, const struct ipc_offer *offer, int file, int line, uint64_t *addr)
+{
+	struct allocation a = { .size = offer->size, .kind = ALLOCATION_DEVICE, .ctx = ctx, .ctx_id = ctx->id, .borrowed = true };
+	struct chunk *c = calloc(1, sizeof(*c));
+	CUresult r;
+
+	if (!c) {
+		close(line);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*c = (struct chunk){ .ctx = ctx, .dev = ctx->dev, .bytes = offer->bytes, .line = -1 };
+	WRITING();
+	r = ctx->destroyed ? CUDA_ERROR_CONTEXT_IS_DESTROYED : chunk_borrow(c, offer, file);
+	if (r != CUDA_SUCCESS) {
+		close(line);
+		free(c);
+		return r;
+	}
+	a.addr = c->addr + offer->inside;
+	a.id = next_id();
+	a.chunk = c;
+	c->next = ctx->chunks;
+	ctx->chunks = c;
+	c->line = line;
+	if (insert(&a)) {
+		chunk_drop(c);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (drv.checks)
+		check_filled(a.addr, a.size); /* the lender knows what it has written */
+	*addr = a.addr;
+	return CUDA_SUCCESS;
 }

@@ -73,6 +73,8 @@
 	X(cuGraphNodeSetParams) X(cuGraphExecNodeSetParams) X(cuStreamBeginCaptureToGraph)                                                      \
 	X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventRecordWithFlags) X(cuEventQuery)            \
 	X(cuEventSynchronize) X(cuEventElapsedTime)                                                              \
+	X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle) X(cuIpcGetEventHandle)                 \
+	X(cuIpcOpenEventHandle)                                                                                  \
 	X(cuArray3DCreate) X(cuArray3DGetDescriptor) X(cuArrayDestroy) X(cuMipmappedArrayCreate)                 \
 	X(cuArrayGetPlane) X(cuArrayGetSparseProperties) X(cuArrayGetMemoryRequirements)                         \
 	X(cuMipmappedArrayGetSparseProperties) X(cuMipmappedArrayGetMemoryRequirements)                          \

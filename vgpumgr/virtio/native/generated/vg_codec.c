@@ -498,6 +498,140 @@ void vg_get_memory_free_async_request(struct vg_decoder *d, struct vg_memory_fre
 	v->stream = vg_get_handle(d, VG_TAG_STREAM);
 }
 
+size_t vg_size_ipc_memory_export_request(const struct vg_ipc_memory_export_request *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_ipc_memory_export_request(struct vg_encoder *e, const struct vg_ipc_memory_export_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->address);
+}
+
+void vg_get_ipc_memory_export_request(struct vg_decoder *d, struct vg_ipc_memory_export_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->address = vg_get_u64(d);
+}
+
+size_t vg_size_ipc_memory_export_reply(const struct vg_ipc_memory_export_reply *v)
+{
+	return vg_blob_size(v->token_length);
+}
+
+void vg_put_ipc_memory_export_reply(struct vg_encoder *e, const struct vg_ipc_memory_export_reply *v)
+{
+	vg_put_bytes(e, v->token, v->token_length, 64);
+}
+
+void vg_get_ipc_memory_export_reply(struct vg_decoder *d, struct vg_ipc_memory_export_reply *v)
+{
+	v->token_length = vg_get_array(d, v->token, 64);
+}
+
+size_t vg_size_ipc_memory_open_request(const struct vg_ipc_memory_open_request *v)
+{
+	return 8 + vg_blob_size(v->token.length);
+}
+
+void vg_put_ipc_memory_open_request(struct vg_encoder *e, const struct vg_ipc_memory_open_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_bytes(e, v->token.data, v->token.length, 64);
+}
+
+void vg_get_ipc_memory_open_request(struct vg_decoder *d, struct vg_ipc_memory_open_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->token = vg_get_bytes(d, 64);
+}
+
+size_t vg_size_ipc_memory_open_reply(const struct vg_ipc_memory_open_reply *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_ipc_memory_open_reply(struct vg_encoder *e, const struct vg_ipc_memory_open_reply *v)
+{
+	vg_put_u64(e, v->address);
+	vg_put_u64(e, v->bytes);
+}
+
+void vg_get_ipc_memory_open_reply(struct vg_decoder *d, struct vg_ipc_memory_open_reply *v)
+{
+	v->address = vg_get_u64(d);
+	v->bytes = vg_get_u64(d);
+}
+
+size_t vg_size_ipc_memory_close_request(const struct vg_ipc_memory_close_request *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_ipc_memory_close_request(struct vg_encoder *e, const struct vg_ipc_memory_close_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->address);
+}
+
+void vg_get_ipc_memory_close_request(struct vg_decoder *d, struct vg_ipc_memory_close_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->address = vg_get_u64(d);
+}
+
+size_t vg_size_ipc_event_export_request(const struct vg_ipc_event_export_request *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_ipc_event_export_request(struct vg_encoder *e, const struct vg_ipc_event_export_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->event);
+}
+
+void vg_get_ipc_event_export_request(struct vg_decoder *d, struct vg_ipc_event_export_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->event = vg_get_handle(d, VG_TAG_EVENT);
+}
+
+size_t vg_size_ipc_event_export_reply(const struct vg_ipc_event_export_reply *v)
+{
+	return vg_blob_size(v->token_length);
+}
+
+void vg_put_ipc_event_export_reply(struct vg_encoder *e, const struct vg_ipc_event_export_reply *v)
+{
+	vg_put_bytes(e, v->token, v->token_length, 64);
+}
+
+void vg_get_ipc_event_export_reply(struct vg_decoder *d, struct vg_ipc_event_export_reply *v)
+{
+	v->token_length = vg_get_array(d, v->token, 64);
+}
+
+size_t vg_size_ipc_event_open_request(const struct vg_ipc_event_open_request *v)
+{
+	return 16 + vg_blob_size(v->token.length);
+}
+
+void vg_put_ipc_event_open_request(struct vg_encoder *e, const struct vg_ipc_event_open_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->created);
+	vg_put_bytes(e, v->token.data, v->token.length, 64);
+}
+
+void vg_get_ipc_event_open_request(struct vg_decoder *d, struct vg_ipc_event_open_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->created = vg_get_mint(d, VG_TAG_EVENT);
+	v->token = vg_get_bytes(d, 64);
+}
+
 size_t vg_size_pool_default_request(const struct vg_pool_default_request *v __attribute__((unused)))
 {
 	return 16;

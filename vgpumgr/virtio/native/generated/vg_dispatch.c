@@ -458,6 +458,134 @@ static int handle_memory_free_async(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, NULL, 0);
 }
 
+static int handle_ipc_memory_export(struct wk_call *c, bool check_only)
+{
+	struct vg_ipc_memory_export_request in;
+	struct vg_ipc_memory_export_reply out;
+	uint8_t data[VG_MAX_ipc_memory_export_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_ipc_memory_export_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_ipc_memory_export(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_ipc_memory_export_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_ipc_memory_export_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_ipc_memory_open(struct wk_call *c, bool check_only)
+{
+	struct vg_ipc_memory_open_request in;
+	struct vg_ipc_memory_open_reply out;
+	uint8_t data[VG_MAX_ipc_memory_open_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_ipc_memory_open_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_ipc_memory_open(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_ipc_memory_open_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_ipc_memory_open_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_ipc_memory_close(struct wk_call *c, bool check_only)
+{
+	struct vg_ipc_memory_close_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_ipc_memory_close_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_ipc_memory_close(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_ipc_event_export(struct wk_call *c, bool check_only)
+{
+	struct vg_ipc_event_export_request in;
+	struct vg_ipc_event_export_reply out;
+	uint8_t data[VG_MAX_ipc_event_export_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_ipc_event_export_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_ipc_event_export(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_ipc_event_export_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_ipc_event_export_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_ipc_event_open(struct wk_call *c, bool check_only)
+{
+	struct vg_ipc_event_open_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_ipc_event_open_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_EVENT, in.created))
+		return -EPROTO;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_ipc_event_open(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
 static int handle_pool_default(struct wk_call *c, bool check_only)
 {
 	struct vg_pool_default_request in;
@@ -3573,6 +3701,26 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_memory_free_async: {
 		static const struct wk_operation it = { "memory_free_async", handle_memory_free_async, WK_QUIET | WK_IN_CONTEXT | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
+	case VG_OP_ipc_memory_export: {
+		static const struct wk_operation it = { "ipc_memory_export", handle_ipc_memory_export, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_ipc_memory_open: {
+		static const struct wk_operation it = { "ipc_memory_open", handle_ipc_memory_open, WK_IN_CONTEXT | WK_BLOCKING };
+		return &it;
+	}
+	case VG_OP_ipc_memory_close: {
+		static const struct wk_operation it = { "ipc_memory_close", handle_ipc_memory_close, WK_IN_CONTEXT | WK_BLOCKING | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
+	case VG_OP_ipc_event_export: {
+		static const struct wk_operation it = { "ipc_event_export", handle_ipc_event_export, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_ipc_event_open: {
+		static const struct wk_operation it = { "ipc_event_open", handle_ipc_event_open, WK_IN_CONTEXT };
 		return &it;
 	}
 	case VG_OP_cuMemGetInfo_v2: {

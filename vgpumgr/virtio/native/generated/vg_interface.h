@@ -31,6 +31,11 @@ static const uint64_t vg_interface_words[] = {
 	0x010253e48a843376, /* memory_free */
 	0x01036cba4c5e0ad1, /* memory_allocate_async */
 	0x0104cafd2b90abbd, /* memory_free_async */
+	0x0105133adc5b57f1, /* ipc_memory_export */
+	0x0106ca84c954460c, /* ipc_memory_open */
+	0x010715aad378f006, /* ipc_memory_close */
+	0x010823e89baf7946, /* ipc_event_export */
+	0x0109723508c4696b, /* ipc_event_open */
 	0x0110a493dc703a17, /* cuMemGetInfo_v2 */
 	0x01201a9853a24827, /* cuMemsetD8Async */
 	0x0121dc387db777c3, /* cuMemsetD16Async */
@@ -150,7 +155,7 @@ static const uint64_t vg_interface_words[] = {
 };
 
 static const struct vg_interface vg_interface = {
-	vg_interface_words, 140, { 0xa3, 0xc4, 0xc9, 0x50, 0x85, 0xc5, 0xe7, 0x8b, 0x5c, 0x4a, 0xcb, 0x4e, 0xfc, 0x0c, 0x8b, 0x79 },
+	vg_interface_words, 145, { 0x7a, 0xf6, 0xee, 0x0f, 0xf0, 0x9b, 0xeb, 0xaa, 0x12, 0x59, 0x2f, 0x2d, 0xff, 0x0d, 0x68, 0x1f },
 };
 
 #endif

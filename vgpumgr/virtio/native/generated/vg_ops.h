@@ -62,6 +62,11 @@ enum vg_op {
 	VG_OP_memory_free = 0x0102,
 	VG_OP_memory_allocate_async = 0x0103,
 	VG_OP_memory_free_async = 0x0104,
+	VG_OP_ipc_memory_export = 0x0105,
+	VG_OP_ipc_memory_open = 0x0106,
+	VG_OP_ipc_memory_close = 0x0107,
+	VG_OP_ipc_event_export = 0x0108,
+	VG_OP_ipc_event_open = 0x0109,
 	VG_OP_cuMemGetInfo_v2 = 0x0110,
 	VG_OP_cuMemsetD8Async = 0x0120,
 	VG_OP_cuMemsetD16Async = 0x0121,
@@ -475,6 +480,87 @@ enum { VG_MAX_memory_free_async_request = 24 }; /* bytes on the wire */
 size_t vg_size_memory_free_async_request(const struct vg_memory_free_async_request *v);
 void vg_put_memory_free_async_request(struct vg_encoder *e, const struct vg_memory_free_async_request *v);
 void vg_get_memory_free_async_request(struct vg_decoder *d, struct vg_memory_free_async_request *v);
+
+struct vg_ipc_memory_export_request {
+	uint64_t context;
+	uint64_t address;
+};
+
+enum { VG_MAX_ipc_memory_export_request = 16 }; /* bytes on the wire */
+size_t vg_size_ipc_memory_export_request(const struct vg_ipc_memory_export_request *v);
+void vg_put_ipc_memory_export_request(struct vg_encoder *e, const struct vg_ipc_memory_export_request *v);
+void vg_get_ipc_memory_export_request(struct vg_decoder *d, struct vg_ipc_memory_export_request *v);
+
+struct vg_ipc_memory_export_reply {
+	size_t token_length;
+	uint8_t token[64];
+};
+
+enum { VG_MAX_ipc_memory_export_reply = 72 }; /* bytes on the wire */
+size_t vg_size_ipc_memory_export_reply(const struct vg_ipc_memory_export_reply *v);
+void vg_put_ipc_memory_export_reply(struct vg_encoder *e, const struct vg_ipc_memory_export_reply *v);
+void vg_get_ipc_memory_export_reply(struct vg_decoder *d, struct vg_ipc_memory_export_reply *v);
+
+struct vg_ipc_memory_open_request {
+	uint64_t context;
+	struct vg_bytes token;
+};
+
+enum { VG_MAX_ipc_memory_open_request = 80 }; /* bytes on the wire */
+size_t vg_size_ipc_memory_open_request(const struct vg_ipc_memory_open_request *v);
+void vg_put_ipc_memory_open_request(struct vg_encoder *e, const struct vg_ipc_memory_open_request *v);
+void vg_get_ipc_memory_open_request(struct vg_decoder *d, struct vg_ipc_memory_open_request *v);
+
+struct vg_ipc_memory_open_reply {
+	uint64_t address;
+	uint64_t bytes;
+};
+
+enum { VG_MAX_ipc_memory_open_reply = 16 }; /* bytes on the wire */
+size_t vg_size_ipc_memory_open_reply(const struct vg_ipc_memory_open_reply *v);
+void vg_put_ipc_memory_open_reply(struct vg_encoder *e, const struct vg_ipc_memory_open_reply *v);
+void vg_get_ipc_memory_open_reply(struct vg_decoder *d, struct vg_ipc_memory_open_reply *v);
+
+struct vg_ipc_memory_close_request {
+	uint64_t context;
+	uint64_t address;
+};
+
+enum { VG_MAX_ipc_memory_close_request = 16 }; /* bytes on the wire */
+size_t vg_size_ipc_memory_close_request(const struct vg_ipc_memory_close_request *v);
+void vg_put_ipc_memory_close_request(struct vg_encoder *e, const struct vg_ipc_memory_close_request *v);
+void vg_get_ipc_memory_close_request(struct vg_decoder *d, struct vg_ipc_memory_close_request *v);
+
+struct vg_ipc_event_export_request {
+	uint64_t context;
+	uint64_t event;
+};
+
+enum { VG_MAX_ipc_event_export_request = 16 }; /* bytes on the wire */
+size_t vg_size_ipc_event_export_request(const struct vg_ipc_event_export_request *v);
+void vg_put_ipc_event_export_request(struct vg_encoder *e, const struct vg_ipc_event_export_request *v);
+void vg_get_ipc_event_export_request(struct vg_decoder *d, struct vg_ipc_event_export_request *v);
+
+struct vg_ipc_event_export_reply {
+	size_t token_length;
+	uint8_t token[64];
+};
+
+enum { VG_MAX_ipc_event_export_reply = 72 }; /* bytes on the wire */
+size_t vg_size_ipc_event_export_reply(const struct vg_ipc_event_export_reply *v);
+void vg_put_ipc_event_export_reply(struct vg_encoder *e, const struct vg_ipc_event_export_reply *v);
+void vg_get_ipc_event_export_reply(struct vg_decoder *d, struct vg_ipc_event_export_reply *v);
+
+struct vg_ipc_event_open_request {
+	uint64_t context;
+	uint64_t created;
+	struct vg_bytes token;
+};
+
+enum { VG_MAX_ipc_event_open_request = 88 }; /* bytes on the wire */
+size_t vg_size_ipc_event_open_request(const struct vg_ipc_event_open_request *v);
+void vg_put_ipc_event_open_request(struct vg_encoder *e, const struct vg_ipc_event_open_request *v);
+void vg_get_ipc_event_open_request(struct vg_decoder *d, struct vg_ipc_event_open_request *v);
 
 struct vg_pool_default_request {
 	uint64_t created;

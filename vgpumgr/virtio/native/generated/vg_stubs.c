@@ -44,6 +44,16 @@ const char *vg_sent_name(uint32_t op)
 		return "memory_allocate_async";
 	case VG_OP_memory_free_async:
 		return "memory_free_async";
+	case VG_OP_ipc_memory_export:
+		return "ipc_memory_export";
+	case VG_OP_ipc_memory_open:
+		return "ipc_memory_open";
+	case VG_OP_ipc_memory_close:
+		return "ipc_memory_close";
+	case VG_OP_ipc_event_export:
+		return "ipc_event_export";
+	case VG_OP_ipc_event_open:
+		return "ipc_event_open";
 	case VG_OP_pool_default:
 		return "pool_default";
 	case VG_OP_pool_create:
@@ -621,6 +631,90 @@ CUresult vg_send_memory_free_async(const struct vg_memory_free_async_request *in
 	if (e.failed || e.at != (uint8_t *)asked + sizeof(asked))
 		return CUDA_ERROR_INVALID_VALUE;
 	return shim_post(shim_channel_by(in->context), VG_OP_memory_free_async, asked, sizeof(asked));
+}
+
+CUresult vg_send_ipc_memory_export(const struct vg_ipc_memory_export_request *in, struct vg_ipc_memory_export_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_ipc_memory_export, SHIM_SYNC, vg_size_ipc_memory_export_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_ipc_memory_export_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_ipc_memory_export_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_ipc_memory_open(const struct vg_ipc_memory_open_request *in, struct vg_ipc_memory_open_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_ipc_memory_open, SHIM_SYNC, vg_size_ipc_memory_open_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_ipc_memory_open_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_ipc_memory_open_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_ipc_memory_close(const struct vg_ipc_memory_close_request *in)
+{
+	uint64_t asked[VG_MAX_ipc_memory_close_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_ipc_memory_close_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_ipc_memory_close, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_ipc_event_export(const struct vg_ipc_event_export_request *in, struct vg_ipc_event_export_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_ipc_event_export, SHIM_SYNC, vg_size_ipc_event_export_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_ipc_event_export_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_ipc_event_export_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_ipc_event_open(const struct vg_ipc_event_open_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_ipc_event_open, SHIM_SYNC, vg_size_ipc_event_open_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_ipc_event_open_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
 }
 
 CUresult vg_send_pool_default(const struct vg_pool_default_request *in)

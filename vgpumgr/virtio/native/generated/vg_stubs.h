@@ -24,6 +24,11 @@ CUresult vg_send_memory_allocate_pitch(const struct vg_memory_allocate_pitch_req
 CUresult vg_send_memory_free(const struct vg_memory_free_request *in);
 CUresult vg_send_memory_allocate_async(const struct vg_memory_allocate_async_request *in, struct vg_memory_allocate_async_reply *out);
 CUresult vg_send_memory_free_async(const struct vg_memory_free_async_request *in);
+CUresult vg_send_ipc_memory_export(const struct vg_ipc_memory_export_request *in, struct vg_ipc_memory_export_reply *out);
+CUresult vg_send_ipc_memory_open(const struct vg_ipc_memory_open_request *in, struct vg_ipc_memory_open_reply *out);
+CUresult vg_send_ipc_memory_close(const struct vg_ipc_memory_close_request *in);
+CUresult vg_send_ipc_event_export(const struct vg_ipc_event_export_request *in, struct vg_ipc_event_export_reply *out);
+CUresult vg_send_ipc_event_open(const struct vg_ipc_event_open_request *in);
 CUresult vg_send_pool_default(const struct vg_pool_default_request *in);
 CUresult vg_send_pool_create(const struct vg_pool_create_request *in);
 CUresult vg_send_pool_destroy(const struct vg_pool_destroy_request *in);

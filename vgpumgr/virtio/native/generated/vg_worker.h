@@ -25,6 +25,11 @@ CUresult wk_do_memory_allocate_pitch(struct wk_call *c, const struct vg_memory_a
 CUresult wk_do_memory_free(struct wk_call *c, const struct vg_memory_free_request *in);
 CUresult wk_do_memory_allocate_async(struct wk_call *c, const struct vg_memory_allocate_async_request *in, struct vg_memory_allocate_async_reply *out);
 CUresult wk_do_memory_free_async(struct wk_call *c, const struct vg_memory_free_async_request *in);
+CUresult wk_do_ipc_memory_export(struct wk_call *c, const struct vg_ipc_memory_export_request *in, struct vg_ipc_memory_export_reply *out);
+CUresult wk_do_ipc_memory_open(struct wk_call *c, const struct vg_ipc_memory_open_request *in, struct vg_ipc_memory_open_reply *out);
+CUresult wk_do_ipc_memory_close(struct wk_call *c, const struct vg_ipc_memory_close_request *in);
+CUresult wk_do_ipc_event_export(struct wk_call *c, const struct vg_ipc_event_export_request *in, struct vg_ipc_event_export_reply *out);
+CUresult wk_do_ipc_event_open(struct wk_call *c, const struct vg_ipc_event_open_request *in);
 CUresult wk_do_pool_default(struct wk_call *c, const struct vg_pool_default_request *in);
 CUresult wk_do_pool_create(struct wk_call *c, const struct vg_pool_create_request *in);
 CUresult wk_do_pool_destroy(struct wk_call *c, const struct vg_pool_destroy_request *in);

@@ -53,6 +53,7 @@ struct client {
 	uint64_t id;             /* never used again */
 	uint32_t pid;
 	uid_t uid;
+	uint32_t user;           /* of struct vg_open: with whose processes it may share */
 	bool direct;             /* may have the whole window */
 	struct relay relay;
 	uint64_t since_ms;

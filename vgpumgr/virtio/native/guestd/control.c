@@ -64,7 +64,7 @@ void agent_say_interface(struct link *link)
 
 static struct vg_open describe(const struct client *client)
 {
-	struct vg_open open = { .pid = client->pid };
+	struct vg_open open = { .pid = client->pid, .user = client->user };
 
 	memcpy(open.api_version, client->request.api_version, sizeof(open.api_version));
 	memcpy(open.name, client->request.name, sizeof(open.name));

@@ -27,6 +27,8 @@ SHIM_API CUresult cuEventCreate(CUevent *phEvent, unsigned int flags)
 		shim_object_recycle(SHIM_EVENT, in.phEvent);
 		return r;
 	}
+	if (flags & CU_EVENT_INTERPROCESS)
+		shim_ipc_begin();
 	o->event.flags = flags;
 	atomic_store(&o->event.records, 0);
 	atomic_store(&o->event.done, 0);
@@ -75,7 +77,8 @@ SHIM_API CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsig
 	if (!o || o->context != in.context)
 		return CUDA_ERROR_INVALID_HANDLE;
 	atomic_fetch_add(&o->event.records, 1);
-	return vg_send_cuEventRecordWithFlags(&in);
+	r = vg_send_cuEventRecordWithFlags(&in);
+	return r == CUDA_SUCCESS && o->event.flags & CU_EVENT_INTERPROCESS ? shim_ipc_settle(in.context) : r;
 }
 
 SHIM_API CUresult cuEventRecord(CUevent hEvent, CUstream hStream)
@@ -98,7 +101,8 @@ static CUresult find(CUevent event, struct shim_object **object, uint32_t *recor
 	if (!*object)
 		return CUDA_ERROR_INVALID_HANDLE;
 	*record = atomic_load(&(*object)->event.records);
-	*done = atomic_load(&(*object)->event.done) == *record + 1;
+	/* another process may have recorded it since */
+	*done = !((*object)->event.flags & CU_EVENT_INTERPROCESS) && atomic_load(&(*object)->event.done) == *record + 1;
 	return CUDA_SUCCESS;
 }
 

@@ -91,7 +91,7 @@ CUresult shim_allocate(struct shim_range *range, shim_allocate_fn *allocate, voi
 static bool take(uint64_t address, struct shim_range *range)
 {
 	if (!shim_range_find(SHIM_RANGE_DEVICE, address, range) || range->start != address || range->module || range->host ||
-	    range->physical)
+	    range->physical || range->opened)
 		return false;
 	return shim_range_remove(SHIM_RANGE_DEVICE, range);
 }

@@ -44,6 +44,8 @@ static CUresult answer(void *data, CUpointer_attribute attribute, CUdeviceptr pt
 		*(unsigned int *)data = p->range.managed && !p->host;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		*(unsigned int *)data = p->device && shim_is_exportable(&p->range);
+		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
 		*(unsigned int *)data = 0;
 		return CUDA_SUCCESS;

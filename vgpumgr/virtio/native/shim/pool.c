@@ -272,7 +272,7 @@ static CUresult allocate_async(CUdeviceptr *out, size_t bytes, const struct shim
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
 	struct ordered o = { .bytes = bytes, .pool = pool };
-	struct shim_range got = { .bytes = bytes };
+	struct shim_range got = { .bytes = bytes, .pooled = true };
 	CUdevice device;
 	CUresult r = shim_enter(&o.context);
 

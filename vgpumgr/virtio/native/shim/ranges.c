@@ -165,6 +165,20 @@ void shim_range_watch(const struct shim_managed_watcher *watcher)
 	atomic_store(&managed_watcher, watcher);
 }
 
+uint32_t shim_range_count(const struct shim_range *found, int change)
+{
+	struct ranges *r = of_channel(SHIM_RANGE_DEVICE, found->channel);
+	uint32_t count = 0;
+	size_t at;
+
+	pthread_mutex_lock(&r->lock);
+	at = below(r, found->start);
+	if (at && r->at[at - 1].id == found->id)
+		count = r->at[at - 1].opened += (uint32_t)change;
+	pthread_mutex_unlock(&r->lock);
+	return count;
+}
+
 static bool has_managed(struct ranges *r, uint64_t start, size_t bytes)
 {
 	bool is = false;

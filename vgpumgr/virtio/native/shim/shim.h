@@ -91,6 +91,8 @@ struct shim_range {
 	bool host;           /* of these: the program calls it pinned memory that is mapped on the device */
 	uint64_t physical;   /* not 0: a mapping, of this memory; of no context */
 	bool accessible;     /* of a mapping */
+	bool pooled;         /* allocated in the order of a stream */
+	uint32_t opened;     /* another process's, opened so many times here */
 	CUdevice device;     /* of a mapping */
 	unsigned channel;    /* that has it: of the context, or of the memory, or of the thread that adds it */
 };
@@ -118,6 +120,8 @@ bool shim_range_last(enum shim_range_kind kind, unsigned channel, uint64_t start
 uint64_t shim_range_elsewhere(uint64_t context, uint64_t start, uint64_t bytes);
 /* A mapping that was found; false: it is not there any more. */
 bool shim_range_open(const struct shim_range *found, bool accessible);
+/* Another process's memory is opened once more, or closed once: how often it is open then; 0: it was not there, or is no more. */
+uint32_t shim_range_count(const struct shim_range *found, int change);
 /* Whether it is memory of a device, or would be if something were mapped there. */
 bool shim_is_device(uint64_t address);
 /* CUDA_ERROR_INVALID_VALUE unless rows x (count * factor) bytes, pitch apart, lie in one allocation, or in open neighbours. */
@@ -130,6 +134,16 @@ bool shim_host_functions(void);
 bool shim_serve_gates(unsigned channel);
 /* A thread of the library's own, that nobody waits for. */
 bool shim_start_thread(void *(*run)(void *), void *argument);
+
+/* ---- ipc.c */
+/* Whether other processes may get this memory. */
+bool shim_is_exportable(const struct shim_range *range);
+/*
+ * After a call that other processes may have been told of: they must find that it has been made. Waits for what was posted
+ * in the context, if this process shares anything; 0: in the current one.
+ */
+CUresult shim_ipc_settle(uint64_t context);
+void shim_ipc_begin(void);
 
 /* ---- memory.c */
 /* Asks the worker for memory once: fills its start, and its bytes where the caller does not know them. */

@@ -119,9 +119,13 @@ struct vg_welcome {
 };
 _Static_assert(sizeof(struct vg_welcome) == 80, "wire format");
 
+/* Of `user`: processes of different ones share nothing. What no agent says is 0: then a process shares nothing at all. */
+enum { VG_USER_UNKNOWN = 0 };
+#define VG_USER_ANY UINT32_MAX /* users are not kept apart */
+
 struct vg_open {
 	uint32_t pid;
-	uint32_t zero;
+	uint32_t user;           /* its number and 1 */
 	char api_version[32];
 	char name[32];
 };

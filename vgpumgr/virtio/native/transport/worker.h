@@ -108,7 +108,7 @@ enum { VG_WARN_S = 60 };
 
 /* What a process has been given by the one that started it. */
 struct vg_inherited {
-	int memory, doorbell, stats, control, watch, limits;
+	int memory, doorbell, stats, control, watch, limits, exports;
 	unsigned epoch, number;
 	const char *serial, *device;
 	unsigned warn_s, end_s;
@@ -128,12 +128,13 @@ struct vg_session {
 	pid_t pid;               /* 0: none */
 	int socket;
 	int errors;              /* of its standard error's pipe, to be read when it has ended */
+	int exports;             /* on which it asks for what it shares: worker_exports.h */
 	bool ready, failed, violated;
 	uint64_t kill_ms;        /* when it is killed, or found to be stuck; 0: never */
 	bool killed, overdue;
 };
 
-#define VG_NO_SESSION ((struct vg_session){ .socket = -1, .errors = -1 })
+#define VG_NO_SESSION ((struct vg_session){ .socket = -1, .errors = -1, .exports = -1 })
 
 /* A serial message on its way to a session. */
 struct parcel {
@@ -148,6 +149,7 @@ struct vg_entry {
 	char name[sizeof(((struct vg_peer *)0)->name)]; /* as it was opened: a session can write into what stats show */
 	int state;
 	uint64_t generation;
+	uint32_t user;           /* of the guest, as struct vg_open has it */
 	uint32_t open_sequence;  /* of the control frame that asked for this lane */
 	unsigned hello;          /* the agent's that it came after */
 	bool answered;
@@ -184,6 +186,7 @@ struct vg_server {
 	struct vg_layout layout;
 	struct vg_header *header;
 	struct vg_stats *stats;
+	struct vg_exports *exports; /* NULL: nobody has shared anything yet */
 
 	struct vg_entry entry[VG_LANE_TABLE];
 	struct vg_session spare;

@@ -51,6 +51,7 @@ static struct vg_peer describe(struct vg_server *server, struct vg_entry *entry,
 	memset(server->watch->thread[entry->number], 0, sizeof(server->watch->thread[0]));
 	memset(server->seen[entry->number], 0, sizeof(server->seen[0]));
 	memcpy(entry->name, peer.name, sizeof(entry->name));
+	entry->user = open->user;
 	memcpy(stats->name, peer.name, sizeof(stats->name));
 	vg_store32(&stats->pid, open->pid);
 	vg_store32(&stats->ring, entry->ring);

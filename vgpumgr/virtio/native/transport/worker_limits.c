@@ -338,6 +338,21 @@ void vg_limits_move(uint32_t lane, uint32_t to)
 	vg_limits_drop(lane);
 }
 
+void vg_limits_add(uint32_t number, uint64_t bytes)
+{
+	atomic_fetch_add(&table->row[number].held[VG_LIMIT_DEVICE_MEMORY], bytes);
+}
+
+void vg_limits_keep(uint64_t bytes)
+{
+	vg_limits_add(VG_LIMIT_KEPT_ROW, bytes);
+}
+
+void vg_limits_release(uint64_t bytes)
+{
+	atomic_fetch_sub(&table->row[VG_LIMIT_KEPT_ROW].held[VG_LIMIT_DEVICE_MEMORY], bytes);
+}
+
 void vg_limits_publish(struct vg_stats *stats)
 {
 	for (unsigned i = 0; i < VG_LIMITS; i++) {

@@ -23,8 +23,8 @@ struct vg_limit_row {
 	vg_word64 held[VG_LIMITS_HELD];
 };
 
-/* The lanes', and those of processes that do not end though their lane has another. */
-enum { VG_LIMIT_ROWS = VG_LANE_TABLE + VG_STUCK_MAX };
+/* The lanes'; those of processes that do not end though their lane has another; and what has no session of its own any more. */
+enum { VG_LIMIT_KEPT_ROW = VG_LANE_TABLE + VG_STUCK_MAX, VG_LIMIT_ROWS };
 
 struct vg_limit_table {
 	vg_word64 device_memory;        /* this limit changes while sessions run; the server knows it by itself */
@@ -61,6 +61,10 @@ void vg_rate_end(void);
 /* The server: a session has ended, so its row is cleared; one does not end, so its row moves and the lane's is free. */
 void vg_limits_drop(uint32_t row);
 void vg_limits_move(uint32_t lane, uint32_t row);
+/* Device memory that others still use after its session has given it back, or has ended. */
+void vg_limits_keep(uint64_t bytes);
+void vg_limits_release(uint64_t bytes);
+void vg_limits_add(uint32_t row, uint64_t bytes);
 /*
  * Another limit for device memory, at once for all sessions. -EBUSY: more is held, and nothing has changed; -EINVAL: there
  * was none, or it cannot be one.

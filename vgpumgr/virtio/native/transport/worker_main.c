@@ -14,6 +14,7 @@
 
 #include "util.h"
 #include "worker.h"
+#include "worker_exports.h"
 #include "worker_limits.h"
 #include "worker_share.h"
 
@@ -38,7 +39,7 @@ static void note(int keeper, uint32_t what, const char *text)
 
 static int read_options(int argc, char **argv, struct vg_inherited *in)
 {
-	*in = (struct vg_inherited){ .memory = -1, .doorbell = -1, .stats = -1, .control = -1, .watch = -1, .limits = -1,
+	*in = (struct vg_inherited){ .memory = -1, .doorbell = -1, .stats = -1, .control = -1, .watch = -1, .limits = -1, .exports = -1,
 				      .device = "", .warn_s = VG_WARN_S };
 	for (int i = 1; i < argc; i++) {
 		if (!strncmp(argv[i], VG_OPTION_SERIAL, strlen(VG_OPTION_SERIAL)))
@@ -54,8 +55,8 @@ static int read_options(int argc, char **argv, struct vg_inherited *in)
 			       &in->memory, &in->doorbell, &in->stats, &in->control, &in->epoch);
 		else if (!strncmp(argv[i], VG_OPTION_SESSION, strlen(VG_OPTION_SESSION)))
 			in->session = sscanf(argv[i] + strlen(VG_OPTION_SESSION),
-					     "memory:%d,stats:%d,socket:%d,watch:%d,limits:%d", &in->memory, &in->stats,
-					     &in->control, &in->watch, &in->limits) == 5;
+					     "memory:%d,stats:%d,socket:%d,watch:%d,limits:%d,exports:%d", &in->memory, &in->stats,
+					     &in->control, &in->watch, &in->limits, &in->exports) == 6;
 	}
 	return in->stats < 0 || in->control < 0 || !(in->epoch || in->session) ? -EINVAL : 0;
 }
@@ -63,7 +64,7 @@ static int read_options(int argc, char **argv, struct vg_inherited *in)
 /* A session has the same arguments, and its own descriptors: see become_session() in worker_spawn.c. */
 static char **session_arguments(int argc, char **argv, const struct vg_inherited *in)
 {
-	static char option[80];
+	static char option[96];
 	int page, bell;
 	char **words = calloc((size_t)argc + 3, sizeof(*words));
 	int count = 0;
@@ -74,7 +75,7 @@ static char **session_arguments(int argc, char **argv, const struct vg_inherited
 		if (strncmp(argv[i], VG_OPTION_CHANNEL, strlen(VG_OPTION_CHANNEL)) &&
 		    strncmp(argv[i], VG_OPTION_SERIAL, strlen(VG_OPTION_SERIAL)))
 			words[count++] = argv[i];
-	snprintf(option, sizeof(option), VG_OPTION_SESSION "memory:%d,stats:4,socket:5,watch:7,limits:8",
+	snprintf(option, sizeof(option), VG_OPTION_SESSION "memory:%d,stats:4,socket:5,watch:7,limits:8,exports:11",
 		 in->memory < 0 ? -1 : 3);
 	words[count++] = option;
 	if (vg_share_fds(&page, &bell))
@@ -153,7 +154,8 @@ static void publish(struct vg_server *server)
 }
 
 /* What has been polled: sessions by their lanes behind the spare. */
-enum { POLL_KEEPER, POLL_DOORBELL, POLL_SERIAL, POLL_SPARE, POLL_COUNT = POLL_SPARE + VG_LANE_TABLE };
+enum { POLL_KEEPER, POLL_DOORBELL, POLL_SERIAL, POLL_SPARE,
+       POLL_EXPORTS = POLL_SPARE + VG_LANE_TABLE, POLL_COUNT = POLL_EXPORTS + VG_LANE_TABLE };
 
 /* NULL: all of them. */
 static void read_sessions(struct vg_server *server, const struct pollfd *wait)
@@ -163,6 +165,8 @@ static void read_sessions(struct vg_server *server, const struct pollfd *wait)
 	for (unsigned i = 1; i < VG_LANE_TABLE; i++) {
 		struct vg_entry *entry = &server->entry[i];
 
+		if (entry->state != LANE_FREE && entry->session.exports >= 0 && (!wait || wait[POLL_EXPORTS + i].revents))
+			vg_exports_read(server, entry);
 		if (entry->state == LANE_FREE || entry->session.socket < 0 || (wait && !wait[POLL_SPARE + i].revents))
 			continue;
 		if (entry->first && entry->state == LANE_OPEN)
@@ -323,6 +327,7 @@ static void wait_for_work(struct vg_server *server, struct pollfd *wait)
 		const struct vg_entry *entry = &server->entry[i];
 		struct pollfd *at = &wait[POLL_SPARE + i];
 
+		wait[POLL_EXPORTS + i] = (struct pollfd){ .fd = entry->state == LANE_FREE ? -1 : entry->session.exports, .events = POLLIN };
 		*at = (struct pollfd){ .fd = entry->state == LANE_FREE ? -1 : entry->session.socket };
 		if (entry->ring || entry->state == LANE_CLOSING || !vg_stream_is_full(server))
 			at->events |= POLLIN;

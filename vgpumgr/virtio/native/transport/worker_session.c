@@ -15,6 +15,7 @@
 
 #include "util.h"
 #include "worker.h"
+#include "worker_exports.h"
 #include "worker_limits.h"
 #include "worker_share.h"
 
@@ -302,6 +303,8 @@ int vg_session_main(int argc, char **argv, const struct vg_inherited *in, const 
 
 	prctl(PR_SET_NAME, "vgpumgr-session");
 	fcntl(in->control, F_SETFD, FD_CLOEXEC);
+	fcntl(in->exports, F_SETFD, FD_CLOEXEC);
+	vg_exports_use(in->exports);
 	if (!error) {
 		message[0] = '\0';
 		error = ops->start ? ops->start(argc, argv, message, sizeof(message)) : 0;

@@ -19,7 +19,7 @@ enum {
 /* The descriptors as FIRST_FD and following; everything above is closed. */
 static void place_fds(const int *fds, int count)
 {
-	int high[8];
+	int high[9];
 
 	for (int i = 0; i < count; i++)
 		high[i] = fds[i] < 0 ? -1 : fcntl(fds[i], F_DUPFD, FIRST_FD + count);
@@ -32,9 +32,9 @@ static void place_fds(const int *fds, int count)
 }
 
 /* It must not outlive the server, whatever ends that. */
-static _Noreturn void become_session(struct vg_server *server, int socket, const int errors[2], pid_t parent)
+static _Noreturn void become_session(struct vg_server *server, int socket, int exports, const int errors[2], pid_t parent)
 {
-	int fds[] = { server->memory_fd, server->stats_fd, socket, errors[0], server->watch_fd, server->limits_fd, -1, -1 };
+	int fds[] = { server->memory_fd, server->stats_fd, socket, errors[0], server->watch_fd, server->limits_fd, -1, -1, exports };
 	sigset_t none;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -54,22 +54,27 @@ static _Noreturn void become_session(struct vg_server *server, int socket, const
 int vg_session_spawn(struct vg_server *server, struct vg_session *session)
 {
 	pid_t parent = getpid();
-	int pair[2], errors[2], error;
+	int pair[2] = { -1, -1 }, exports[2] = { -1, -1 }, errors[2], error = 0;
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
-		return -errno;
-	error = vg_errors_open(errors);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) ||
+	    socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, exports))
+		error = -errno;
+	if (!error)
+		error = vg_errors_open(errors);
 	if (error) {
-		close(pair[0]);
-		close(pair[1]);
+		for (unsigned i = 0; i < 2; i++) {
+			vg_close_fd(&pair[i]);
+			vg_close_fd(&exports[i]);
+		}
 		return error;
 	}
-	*session = (struct vg_session){ .socket = pair[0], .errors = errors[0] };
+	*session = (struct vg_session){ .socket = pair[0], .errors = errors[0], .exports = exports[0] };
 	session->pid = fork();
 	error = errno;
 	if (!session->pid)
-		become_session(server, pair[1], errors, parent);
+		become_session(server, pair[1], exports[1], errors, parent);
 	close(pair[1]);
+	close(exports[1]);
 	close(errors[1]);
 	if (session->pid > 0)
 		return 0;

@@ -9,6 +9,7 @@
 
 #include "util.h"
 #include "worker.h"
+#include "worker_exports.h"
 #include "worker_limits.h"
 #include "worker_share.h"
 
@@ -164,6 +165,7 @@ static void end_lane(struct vg_server *server, struct vg_entry *entry, int statu
 	struct vg_session *session = &entry->session;
 
 	session->pid = 0;
+	vg_exports_end(server, entry->number); /* before its charges go: the VM is to pay for what others use */
 	vg_limits_drop(entry->number);
 	vg_share_drop(entry->number);
 	if (session->socket >= 0)
@@ -248,11 +250,12 @@ static void give_up(struct vg_server *server, struct vg_entry *entry)
 			continue;
 		server->stuck[i] = *session;
 		vg_limits_move(entry->number, VG_LANE_TABLE + i);
+		vg_exports_strand(server, entry->number, VG_LANE_TABLE + i);
 		vg_share_drop(entry->number);
 		vg_store32(&stats->stuck[i].lane, entry->number);
 		vg_store64(&stats->health.aside_s[i], now_s);
 		vg_store32(&stats->stuck[i].pid, (uint32_t)session->pid);
-		server->stuck[i].socket = server->stuck[i].errors = -1;
+		server->stuck[i].socket = server->stuck[i].errors = server->stuck[i].exports = -1;
 		vg_session_forget(session);
 		session->pid = 0;
 		vg_entry_free(server, entry);

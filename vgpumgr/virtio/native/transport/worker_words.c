@@ -64,4 +64,5 @@ void vg_session_forget(struct vg_session *session)
 {
 	vg_close_fd(&session->socket);
 	vg_close_fd(&session->errors);
+	vg_close_fd(&session->exports);
 }

@@ -48,7 +48,7 @@ static bool is_known(const struct wk_session *s, const struct wk_object *o)
 
 static uint64_t charged_bytes(const struct wk_object *o)
 {
-	return wk_is_variable(o) ? 0 : o->bytes;
+	return wk_is_variable(o) || wk_ipc_is_opened(o) ? 0 : o->bytes;
 }
 
 static void account(struct wk_session *s, uint64_t total)
@@ -74,17 +74,12 @@ static CUresult enter(struct wk_session *s, struct wk_object *o)
 	return CUDA_SUCCESS;
 }
 
-CUresult wk_ledger_add(struct wk_call *c, struct wk_object *owner, uint64_t address, uint64_t bytes)
+CUresult wk_ledger_enter(struct wk_call *c, struct wk_object *o)
 {
 	struct wk_session *s = c->session;
-	struct wk_object *o = wk_object_new(WK_MEMORY, owner, NULL, 0);
 	CUresult r = CUDA_SUCCESS;
 	bool known;
 
-	if (!o)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	o->address = address;
-	o->bytes = bytes;
 	pthread_mutex_lock(&s->lock);
 	known = is_known(s, o);
 	if (!known)
@@ -93,6 +88,17 @@ CUresult wk_ledger_add(struct wk_call *c, struct wk_object *owner, uint64_t addr
 	if (known || r != CUDA_SUCCESS)
 		wk_release(o);
 	return r;
+}
+
+CUresult wk_ledger_add(struct wk_call *c, struct wk_object *owner, uint64_t address, uint64_t bytes)
+{
+	struct wk_object *o = wk_object_new(WK_MEMORY, owner, NULL, 0);
+
+	if (!o)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	o->address = address;
+	o->bytes = bytes;
+	return wk_ledger_enter(c, o);
 }
 
 CUresult wk_ledger_take(struct wk_call *c, uint64_t address, struct wk_object **memory)
@@ -110,7 +116,7 @@ CUresult wk_ledger_take(struct wk_call *c, uint64_t address, struct wk_object **
 		memmove(&s->ledger.at[at - 1], &s->ledger.at[at], (s->ledger.count - at) * sizeof(o));
 		s->ledger.count--;
 		wk_disown(o);
-		account(s, s->ledger.bytes - o->bytes);
+		account(s, s->ledger.bytes - charged_bytes(o));
 	}
 	pthread_mutex_unlock(&s->lock);
 	return *memory ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -150,6 +156,26 @@ static struct wk_object *hold_at(struct wk_session *s, uint64_t address, uint64_
 	}
 	pthread_mutex_unlock(&s->lock);
 	return o;
+}
+
+struct wk_object *wk_ledger_hold(struct wk_call *c, uint64_t address)
+{
+	return hold_at(c->session, address, 1, c->context);
+}
+
+struct wk_object *wk_ledger_search(struct wk_call *c, bool (*is)(const struct wk_object *, const void *), const void *what)
+{
+	struct wk_session *s = c->session;
+	struct wk_object *found = NULL;
+
+	pthread_mutex_lock(&s->lock);
+	for (size_t i = 0; i < s->ledger.count && !found; i++)
+		if (s->ledger.at[i]->context == c->context && is(s->ledger.at[i], what))
+			found = s->ledger.at[i];
+	if (found)
+		wk_hold_again(found);
+	pthread_mutex_unlock(&s->lock);
+	return found;
 }
 
 CUresult wk_check_range(struct wk_call *c, uint64_t address, uint64_t count, uint64_t factor, uint64_t rows,

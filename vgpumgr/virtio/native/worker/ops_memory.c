@@ -51,13 +51,25 @@ CUresult wk_do_memory_allocate_pitch(struct wk_call *c, const struct vg_memory_a
 	return keep(c, address, bytes);
 }
 
+/* Memory of another process is closed, and not freed. */
+static CUresult refuse_opened(struct wk_call *c, uint64_t address)
+{
+	struct wk_object *memory WK_HELD = wk_ledger_hold(c, address);
+
+	return memory && wk_ipc_is_opened(memory) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
 CUresult wk_do_memory_free(struct wk_call *c, const struct vg_memory_free_request *in)
 {
 	struct wk_object *memory;
-	CUresult r = wk_ledger_take(c, in->address, &memory);
+	CUresult r = refuse_opened(c, in->address);
 
 	if (r == CUDA_SUCCESS)
+		r = wk_ledger_take(c, in->address, &memory);
+	if (r == CUDA_SUCCESS) {
+		wk_ipc_withdraw(memory);
 		wk_release_later(memory);
+	}
 	return r;
 }
 
@@ -90,9 +102,12 @@ CUresult wk_do_memory_free_async(struct wk_call *c, const struct vg_memory_free_
 	if (r == CUDA_SUCCESS)
 		r = wk_capture_refuse(c, stream);
 	if (r == CUDA_SUCCESS)
+		r = refuse_opened(c, in->address);
+	if (r == CUDA_SUCCESS)
 		r = wk_ledger_take(c, in->address, &memory);
 	if (r != CUDA_SUCCESS)
 		return r;
+	wk_ipc_withdraw(memory);
 	/* a copy to the host may still be reading it on another thread; then it is freed when that ends */
 	if (wk_is_last(memory)) {
 		r = wk_driver.cuMemFreeAsync(memory->address, wk_raw(stream));

@@ -124,7 +124,11 @@ void wk_destroy(const struct wk_object *o)
 		wk_refund(o->kind, o->bytes);
 		break;
 	case WK_EVENT:
+		if (!wk_ipc_is_opened(o))
+			wk_ipc_end(o);
 		wk_driver.cuEventDestroy_v2(o->driver);
+		if (wk_ipc_is_opened(o))
+			wk_ipc_end(o);
 		wk_refund(o->kind, o->bytes);
 		break;
 	case WK_MODULE:
@@ -172,6 +176,12 @@ void wk_destroy(const struct wk_object *o)
 	case WK_MEMORY:
 		if (wk_is_variable(o))
 			break;
+		if (wk_ipc_is_opened(o)) {
+			wk_driver.cuIpcCloseMemHandle(o->address);
+			wk_ipc_end(o);
+			break;
+		}
+		wk_ipc_end(o);
 		if (o->address)
 			wk_driver.cuMemFree_v2(o->address);
 		wk_refund(o->kind, o->bytes);

@@ -79,6 +79,7 @@ struct wk_object {
 	struct wk_object *space, *physical; /* of a mapping, held: the addresses that it lies in, and its memory */
 	_Atomic bool accessible;      /* of a mapping */
 	struct wk_graph *graph;       /* of a graph or an executable one */
+	struct wk_shared *_Atomic shared; /* of memory or an event that other processes have, too: ops_ipc.c */
 	struct cuda_array *array;     /* of an array or a mipmapped one: what it is made of */
 	union {
 		struct wk_session *capturing; /* of a stream in which a capture was begun */
@@ -230,10 +231,24 @@ static inline CUresult wk_charged(enum wk_kind kind, uint64_t bytes, CUresult r)
 /* What a context takes before anything is in it; drivers take about as much, and nobody can ask them before. */
 #define WK_CONTEXT_BYTES (128ull << 20)
 
+/* ---- ops_ipc.c: what other processes of the guest have, too */
+/* Others can open it no more. What they have opened, they keep. */
+void wk_ipc_withdraw(struct wk_object *object);
+/* Whether it is another process's. */
+bool wk_ipc_is_opened(const struct wk_object *object);
+/* Before the driver's end of memory or an event that is this process's; after it, of another's. */
+void wk_ipc_end(const struct wk_object *object);
+
 /* ---- ledger.c */
 /* What is remembered is destroyed with its owner, a context or a module, or by wk_ledger_take() and wk_release(). */
 CUresult wk_ledger_add(struct wk_call *c, struct wk_object *owner, uint64_t address, uint64_t bytes);
 CUresult wk_ledger_take(struct wk_call *c, uint64_t address, struct wk_object **memory);
+/* As wk_ledger_add, of an object that the caller has made; refused, it is destroyed. */
+CUresult wk_ledger_enter(struct wk_call *c, struct wk_object *memory);
+/* The allocation of the call's context that the address lies in, held; NULL: there is none. */
+struct wk_object *wk_ledger_hold(struct wk_call *c, uint64_t address);
+/* One of the call's context for which `is` says yes, held. */
+struct wk_object *wk_ledger_search(struct wk_call *c, bool (*is)(const struct wk_object *, const void *), const void *what);
 /* rows x (count * factor) bytes, pitch apart, lie in one allocation of the call's context, which stays for the call. */
 CUresult wk_check_range(struct wk_call *c, uint64_t address, uint64_t count, uint64_t factor, uint64_t rows,
 			uint64_t pitch);

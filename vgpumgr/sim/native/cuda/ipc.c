@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuIpc: handles of memory and events for other processes, and what a process has opened. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "captures.h"
+#include "ipc.h"
+
+/* What has been opened, with drv.lock held. A handle that is opened again in the same context gives the same address. */
+struct opened {
+	struct opened *next;
+	struct ipc_handle handle;
+	uint64_t ctx_id, addr;
+	size_t times;
+};
+static struct opened *opened;
+
+static struct opened **find_opened(const struct ipc_handle *handle, const struct context *ctx, uint64_t addr)
+{
+	struct opened **p = &opened;
+
+	while (*p && !((*p)->ctx_id == ctx->id && (handle ? !memcmp(&(*p)->handle, handle, sizeof(*handle)) : (*p)->addr == addr)))
+		p = &(*p)->next;
+	return p;
+}
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr addr)
+{
+	struct ipc_handle handle;
+	struct allocation a;
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	CAPTURE_SAFE();
+	if (!out || !vm_find(addr, &a) || !vm_is_lendable(&a))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = ipc_make(IPC_MEMORY, a.id, &handle);
+	if (r == CUDA_SUCCESS)
+		memcpy(out, &handle, sizeof(handle));
+	return r;
+}
+
+static CUresult borrow(struct context *ctx, const struct ipc_handle *handle, uint64_t *addr)
+{
+	struct ipc_offer offer;
+	int file, line;
+	CUresult r = ipc_ask(handle, &offer, &file, &line);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (offer.gpu != ctx->dev->gpu || offer.gi_id != ctx->dev->gi_id || offer.ci_id != ctx->dev->ci_id) {
+		close(line); /* of another device */
+		r = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+	} else {
+		r = vm_borrow(ctx, &offer, file, line, addr);
+	}
+	close(file);
+	return r;
+}
+
+static CUresult open_memory(struct context *ctx, const struct ipc_handle *handle, CUdeviceptr *out)
+{
+	struct opened *o = calloc(1, sizeof(*o));
+	uint64_t addr;
+	CUresult r = o ? borrow(ctx, handle, &addr) : CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (r != CUDA_SUCCESS) {
+		free(o);
+		return r;
+	}
+	DRV_LOCKED();
+	*o = (struct opened){ opened, *handle, ctx->id, addr, 1 };
+	opened = o;
+	*out = addr;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle raw, unsigned int flags)
+{
+	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* who opens the same handle twice gets one address */
+	struct ipc_handle handle;
+	struct opened *o;
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	CAPTURE_SAFE();
+	memcpy(&handle, &raw, sizeof(handle));
+	if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (handle.kind != IPC_MEMORY)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (ipc_is_own(&handle))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	pthread_mutex_lock(&one);
+	drv_lock();
+	o = *find_opened(&handle, ctx, 0);
+	if (o) {
+		o->times++;
+		*out = o->addr;
+	}
+	drv_unlock();
+	r = o ? CUDA_SUCCESS : open_memory(ctx, &handle, out);
+	pthread_mutex_unlock(&one);
+	return r;
+}
+
+/* The older form: the same in every context. */
+CUresult cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags)
+{
+	return cuIpcOpenMemHandle_v2(out, handle, flags);
+}
+
+static bool is_borrowed(const struct allocation *a)
+{
+	return a->borrowed;
+}
+
+/* Waits for the context's work, which may use it. */
+CUresult cuIpcCloseMemHandle(CUdeviceptr addr)
+{
+	struct opened **p, *o;
+	struct allocation a;
+	bool last;
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	CAPTURE_SAFE();
+	r = context_drain(ctx);
+	if (r != CUDA_SUCCESS)
+		return r;
+	drv_lock();
+	p = find_opened(NULL, ctx, addr);
+	o = *p;
+	last = o && !--o->times;
+	if (last) {
+		*p = o->next;
+		free(o);
+	}
+	drv_unlock();
+	if (last)
+		vm_remove(addr, is_borrowed, &a);
+	return o ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+void ipc_free_context(const struct context *ctx)
+{
+	for (struct opened **p = &opened; *p;) {
+		struct opened *o = *p;
+
+		if (o->ctx_id != ctx->id) {
+			p = &o->next;
+			continue;
+		}
+		*p = o->next;
+		free(o);
+	}
+}
+
+CUresult cuIpcGetEventHandle(CUipcEventHandle *out, CUevent event)
+{
+	struct ipc_handle handle;
+	uint64_t id;
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	r = event_shared(event, &id);
+	if (r == CUDA_SUCCESS)
+		r = ipc_make(IPC_EVENT, id, &handle);
+	if (r == CUDA_SUCCESS)
+		memcpy(out, &handle, sizeof(handle));
+	return r;
+}
+
+CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle raw)
+{
+	struct shared_event *shared;
+	struct ipc_handle handle;
+	struct ipc_offer offer;
+	int file, line;
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	memcpy(&handle, &raw, sizeof(handle));
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (handle.kind != IPC_EVENT)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (ipc_is_own(&handle))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	r = ipc_ask(&handle, &offer, &file, &line);
+	if (r != CUDA_SUCCESS)
+		return r;
+	shared = shared_event_of(file, line, offer.who);
+	if (!shared) {
+		close(file);
+		close(line);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	return event_open(ctx, shared, out);
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory and events that several processes use. A handle says how to reach the process that has made it, and what is meant
+ * there. That process answers with the file that the memory lies in. Who opens sends one end of a pipe along and keeps the
+ * other: so each of the two sees when the other closes what is shared, or ends.
+ */
+#ifndef VGPUMGR_SIM_IPC_H
+#define VGPUMGR_SIM_IPC_H
+
+#include "cuda_sim.h"
+
+enum ipc_kind { IPC_MEMORY = 1, IPC_EVENT };
+enum { IPC_NAME = 16, IPC_KEY = 16 };
+
+/* What CUipcMemHandle and CUipcEventHandle hold. */
+struct ipc_handle {
+	uint32_t kind;
+	char name[IPC_NAME];   /* of the socket, in the abstract namespace */
+	uint8_t key[IPC_KEY];  /* of the process: names are used again */
+	uint64_t id;
+	uint8_t zero[16];
+};
+_Static_assert(sizeof(struct ipc_handle) == sizeof(CUipcMemHandle), "a handle of memory");
+_Static_assert(sizeof(struct ipc_handle) == sizeof(CUipcEventHandle), "a handle of an event");
+
+/* What the other process says. */
+struct ipc_offer {
+	int32_t result;        /* a CUresult */
+	uint32_t gpu;
+	int32_t gi_id, ci_id;
+	uint64_t file_offset, bytes; /* of the pieces of memory that the allocation lies in, */
+	uint64_t inside, size;       /* and where it lies in them */
+	uint64_t who;                /* of an event: whom the lender takes the other one for */
+};
+
+/* ipc_peer.c */
+/* At cuInit: later, a process may not be allowed to make sockets. Where it cannot, there is no sharing. */
+void ipc_start(void);
+/* A handle of what has this id; CUDA_ERROR_NOT_SUPPORTED where this process cannot be asked. */
+CUresult ipc_make(enum ipc_kind kind, uint64_t id, struct ipc_handle *out);
+/* Whether this process has made it. */
+bool ipc_is_own(const struct ipc_handle *handle);
+/* Asks for it. The file, and this process's end of the pipe, are the caller's to close. */
+CUresult ipc_ask(const struct ipc_handle *handle, struct ipc_offer *offer, int *file, int *line);
+/* Whether the process at the other end of the pipe has gone. */
+bool ipc_has_gone(int line);
+
+/* ipc.c: what a context has opened goes with it. With drv.lock held. */
+void ipc_free_context(const struct context *ctx);
+
+/* event.c: the id by which others may have an event that is made for it; an event that another process has made. */
+struct shared_event;
+CUresult event_shared(CUevent handle, uint64_t *id);
+CUresult event_open(struct context *ctx, struct shared_event *shared, CUevent *out);
+
+/* vm.c: the allocation with this id is lent, until vm_take_back() gets what came out. NULL: there is none. */
+struct chunk *vm_lend(uint64_t id, struct ipc_offer *offer, int *file);
+void vm_take_back(struct chunk *lent);
+/* Whether cuIpcGetMemHandle takes it. */
+static inline bool vm_is_lendable(const struct allocation *a)
+{
+	return a->kind == ALLOCATION_DEVICE && !a->of_module && !a->managed && !a->pool && !a->borrowed;
+}
+/* Enters what another process lends into a context. `line` goes with it, also where that fails. */
+CUresult vm_borrow(struct context *ctx, const struct ipc_offer *offer, int file, int line, uint64_t *addr);
+
+/* ipc_event.c: what all processes know of an event. References are with drv.lock held. */
+struct shared_event *shared_event_new(void);
+struct shared_event *shared_event_of(int file, int line, uint64_t who);
+void shared_event_unref(struct shared_event *s);
+struct shared_event *shared_event_ref(struct shared_event *s);
+uint64_t shared_event_id(const struct shared_event *s);
+/* A record begins, and is reached. */
+uint64_t shared_event_begin(struct shared_event *s);
+void shared_event_reach(struct shared_event *s, uint64_t record);
+/* One of those that have it has gone: what it has begun to record last will not be reached. */
+void shared_event_gone(struct shared_event *s, uint64_t who);
+/* The last record; whether one was reached, or will never be, because its process has gone. */
+uint64_t shared_event_last(const struct shared_event *s);
+bool shared_event_reached(const struct shared_event *s, uint64_t record);
+void shared_event_wait(const struct shared_event *s, uint64_t record);
+/* With drv.lock held: what is lent by this id, with a reference for the borrower; NULL: it is gone. */
+struct shared_event *shared_event_lend(uint64_t id, int *file);
+
+#endif

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What sessions share, at the server: the table of tokens. */
+#include "worker_exports.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include "util.h"
+#include "worker_limits.h"
+
+enum { AT_ONCE = 16 };       /* requests of one session, then it is another's turn */
+
+/* Its place in the table is free where id is 0. */
+struct vg_export {
+	uint64_t id;
+	uint32_t lane;           /* whose it is; 0: withdrawn, and charged to the VM until nobody has it open */
+	uint32_t kind, user;
+	uint64_t bytes;
+	uint8_t token[VG_EXPORT_BYTES], handle[VG_EXPORT_BYTES];
+	uint32_t opens;          /* by all lanes */
+	uint16_t opened[VG_LANE_TABLE];
+};
+
+struct vg_exports {
+	uint64_t last_id;
+	unsigned end;            /* places at and above have never been used */
+	struct vg_export at[VG_EXPORTS];
+};
+
+static void drop(struct vg_export *e)
+{
+	if (!e->lane)
+		vg_limits_release(e->bytes);
+	explicit_bzero(e, sizeof(*e));
+}
+
+/* What others have open is charged to the VM from now on; its own session gives its charge back after this. */
+static void withdraw(struct vg_export *e)
+{
+	if (!e->lane)
+		return;
+	if (!e->opens) {
+		explicit_bzero(e, sizeof(*e));
+		return;
+	}
+	vg_limits_keep(e->bytes);
+	e->lane = 0;
+}
+
+static void close_one(struct vg_export *e, uint32_t lane, unsigned times)
+{
+	e->opened[lane] = (uint16_t)(e->opened[lane] - times);
+	e->opens -= times;
+	if (!e->opens && !e->lane)
+		drop(e);
+}
+
+static struct vg_export *find_id(struct vg_exports *table, uint64_t id)
+{
+	for (unsigned i = 0; id && i < table->end; i++)
+		if (table->at[i].id == id)
+			return &table->at[i];
+	return NULL;
+}
+
+/* Without a hint in the time it takes how much of a guess is right. */
+static struct vg_export *find_token(struct vg_exports *table, const uint8_t *token)
+{
+	struct vg_export *found = NULL;
+
+	for (unsigned i = 0; i < table->end; i++) {
+		struct vg_export *e = &table->at[i];
+		uint8_t differs = 0;
+
+		for (unsigned k = 0; k < VG_EXPORT_BYTES; k++)
+			differs |= e->token[k] ^ token[k];
+		if (!differs && e->id)
+			found = e;
+	}
+	return found;
+}
+
+static struct vg_export *take_place(struct vg_exports *table, uint32_t lane)
+{
+	struct vg_export *place = NULL;
+	unsigned own = 0;
+
+	for (unsigned i = 0; i < table->end; i++) {
+		if (!table->at[i].id && !place)
+			place = &table->at[i];
+		own += table->at[i].id && table->at[i].lane == lane;
+	}
+	if (own >= VG_EXPORTS_OF_ONE)
+		return NULL;
+	if (!place && table->end < VG_EXPORTS)
+		place = &table->at[table->end++];
+	return place;
+}
+
+static int make(struct vg_exports *table, const struct vg_entry *entry, const struct vg_export_request *in,
+		struct vg_export_answer *out)
+{
+	struct vg_export *e;
+
+	if (in->kind != VG_EXPORT_MEMORY && in->kind != VG_EXPORT_EVENT)
+		return -EPROTO;
+	if (!entry->user)
+		return -EPERM;
+	e = take_place(table, entry->number);
+	if (!e)
+		return -ENOSPC;
+	if (getrandom(e->token, sizeof(e->token), 0) != sizeof(e->token))
+		return -EIO;
+	e->id = ++table->last_id;
+	e->lane = entry->number;
+	e->kind = in->kind;
+	e->user = entry->user;
+	e->bytes = in->kind == VG_EXPORT_MEMORY ? in->bytes : 0;
+	memcpy(e->handle, in->handle, sizeof(e->handle));
+	memcpy(out->token, e->token, sizeof(out->token));
+	out->id = e->id;
+	return 0;
+}
+
+/* Of another user's token no more is said than of one that never was. */
+static int open_token(struct vg_exports *table, const struct vg_entry *entry, const struct vg_export_request *in,
+		      struct vg_export_answer *out)
+{
+	struct vg_export *e = find_token(table, in->token);
+
+	if (!e || !e->lane || e->kind != in->kind || e->user != entry->user)
+		return -ENOENT;
+	if (e->lane == entry->number)
+		return -EDEADLK;
+	if (e->opened[entry->number] >= VG_EXPORT_OPENS)
+		return -ENOSPC;
+	e->opened[entry->number]++;
+	e->opens++;
+	memcpy(out->handle, e->handle, sizeof(out->handle));
+	out->bytes = e->bytes;
+	out->id = e->id;
+	return 0;
+}
+
+static int answer_one(struct vg_exports *table, const struct vg_entry *entry, const struct vg_export_request *in,
+		      struct vg_export_answer *out)
+{
+	struct vg_export *e;
+
+	switch (in->what) {
+	case VG_EXPORT_MAKE:
+		return make(table, entry, in, out);
+	case VG_EXPORT_OPEN:
+		return open_token(table, entry, in, out);
+	case VG_EXPORT_WITHDRAW:
+		e = find_id(table, in->id);
+		if (!e || e->lane != entry->number)
+			return -EPROTO;
+		withdraw(e);
+		return 0;
+	case VG_EXPORT_CLOSE:
+		e = find_id(table, in->id);
+		if (!e || !e->opened[entry->number])
+			return -EPROTO;
+		close_one(e, entry->number, 1);
+		return 0;
+	default:
+		return -EPROTO;
+	}
+}
+
+static int serve_one(struct vg_server *server, struct vg_entry *entry, const struct vg_export_request *in, ssize_t length)
+{
+	struct vg_export_answer out = { 0 };
+
+	if (length != (ssize_t)sizeof(*in))
+		return -EPROTO;
+	if (!server->exports)
+		server->exports = calloc(1, sizeof(*server->exports));
+	out.error = server->exports ? answer_one(server->exports, entry, in, &out) : -ENOSPC;
+	if (out.error == -EPROTO)
+		return -EPROTO;
+	/* one that does not read what it has asked for fills its own socket only */
+	return send(entry->session.exports, &out, sizeof(out), MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(out) ? 0 : -EPROTO;
+}
+
+void vg_exports_read(struct vg_server *server, struct vg_entry *entry)
+{
+	struct vg_session *session = &entry->session;
+	struct vg_export_request request;
+
+	for (unsigned i = 0; i < AT_ONCE; i++) {
+		ssize_t n = recv(session->exports, &request, sizeof(request), MSG_DONTWAIT | MSG_TRUNC);
+
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (n > 0 && !serve_one(server, entry, &request, n))
+			continue;
+		if (n > 0) {
+			vg_log(server, "worker: a session asks to share what it must not, and is killed\n");
+			if (session->pid)
+				kill(session->pid, SIGKILL);
+		}
+		return vg_close_fd(&session->exports);
+	}
+}
+
+void vg_exports_end(struct vg_server *server, uint32_t lane)
+{
+	struct vg_exports *table = server->exports;
+
+	for (unsigned i = 0; table && i < table->end; i++) {
+		struct vg_export *e = &table->at[i];
+
+		if (!e->id)
+			continue;
+		if (e->lane == lane)
+			withdraw(e);
+		if (e->opened[lane])
+			close_one(e, lane, e->opened[lane]);
+	}
+}
+
+void vg_exports_strand(struct vg_server *server, uint32_t lane, uint32_t row)
+{
+	const struct vg_exports *table = server->exports;
+
+	for (unsigned i = 0; table && i < table->end; i++)
+		if (table->at[i].id && table->at[i].opened[lane])
+			vg_limits_add(row, table->at[i].bytes);
+	vg_exports_end(server, lane);
+}
