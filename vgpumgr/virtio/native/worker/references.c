@@ -105,6 +105,18 @@ static void end_events(const struct wk_object *stream)
 		wk_driver.cuEventDestroy_v2(stream->before);
 }
 
+/* Others can open it no more before it ends; another process's is closed after that. */
+static void end_event(const struct wk_object *o)
+{
+	bool opened = wk_ipc_is_opened(o);
+
+	if (!opened)
+		wk_ipc_end(o);
+	wk_driver.cuEventDestroy_v2(o->driver);
+	if (opened)
+		wk_ipc_end(o);
+}
+
 void wk_destroy(const struct wk_object *o)
 {
 	if (o->owner)
@@ -124,11 +136,7 @@ void wk_destroy(const struct wk_object *o)
 		wk_refund(o->kind, o->bytes);
 		break;
 	case WK_EVENT:
-		if (!wk_ipc_is_opened(o))
-			wk_ipc_end(o);
-		wk_driver.cuEventDestroy_v2(o->driver);
-		if (wk_ipc_is_opened(o))
-			wk_ipc_end(o);
+		end_event(o);
 		wk_refund(o->kind, o->bytes);
 		break;
 	case WK_MODULE:
