@@ -32,6 +32,7 @@ def build(source: Path, directory: Path) -> Path:
     sources = [
         *worker,
         *sorted((NATIVE / "codec").glob("*.c")),
+        NATIVE / "transport/worker_exports_ask.c",
         NATIVE / "transport/worker_limits.c",
         NATIVE / "transport/worker_share.c",
         NATIVE / "generated/vg_codec.c",

@@ -1,4 +1,4 @@
-"""A process of CUDA's driver API that tests of sharing drive line by line: each line is Python, and its value is printed."""
+"""A process that tests of sharing drive line by line: each line is Python, and its value is printed."""
 
 from __future__ import annotations
 
@@ -222,9 +222,9 @@ def serve() -> None:
     """Until the end of the input."""
     for line in sys.stdin:
         try:
-            value = eval(line, globals())  # noqa: S307 - the lines are the test's own
+            value = eval(line, globals())
         except SyntaxError:
-            exec(line, globals())  # noqa: S102
+            exec(line, globals())
             value = None
         except Exception as error:  # the test sees it
             value = error

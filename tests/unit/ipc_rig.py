@@ -1,4 +1,4 @@
-"""Processes that share memory and events, on the simulated driver or over a channel: ``ipc_process`` driven by a test."""
+"""Processes that share memory and events, on the simulated driver or over a channel, driven line by line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ ROOT = Path(__file__).parents[2]
 class Process:
     """One of them, with a context on device 0."""
 
-    def __init__(self, env: Mapping[str, str], *, begin: str = "start()", prelude: str = "") -> None:
+    def __init__(
+        self, env: Mapping[str, str], *, begin: str = "start()", prelude: str = ""
+    ) -> None:
         code = f"{prelude}\nfrom tests.unit import ipc_process; ipc_process.serve()"
         self.popen = subprocess.Popen(
             [sys.executable, "-c", code],
@@ -63,7 +65,10 @@ class Process:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None:
         if self.popen.poll() is None:
             self.kill()

@@ -245,7 +245,9 @@ def test_events_are_what_their_flags_say(pair: tuple[Process, Process]) -> None:
     _, handle = one.ask(f"event_get({mine})")
     assert one.ask(f"event_get({mine})") == (0, handle)
     assert one.ask(f"event_opened({handle!r})")[0] == INVALID_CONTEXT
-    elapsed = f"cu.cuEventElapsedTime_v2(byref(ctypes.c_float()), c_void_p({theirs}), c_void_p({theirs}))"
+    elapsed = (
+        f"cu.cuEventElapsedTime_v2(byref(ctypes.c_float()), c_void_p({theirs}), c_void_p({theirs}))"
+    )
     assert other.ask(elapsed) == INVALID_HANDLE
     assert other.ask(f"destroy_event({theirs})") == 0
     assert one.ask(f"record({mine}) or synchronize({mine})") == 0

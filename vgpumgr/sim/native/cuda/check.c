@@ -185,7 +185,12 @@ static void check_freed(const struct allocation *a)
 	pthread_mutex_unlock(&freed_lock);
 }
 
-static const struct vm_watch watch = { check_reserve, check_allocated, check_freed };
+static void check_lent(const struct allocation *a)
+{
+	check_filled(a->addr, a->size);
+}
+
+static const struct vm_watch watch = { check_reserve, check_allocated, check_freed, check_lent };
 
 CUresult check_init(void)
 {

@@ -193,6 +193,7 @@ struct vm_watch {
 	void (*reserve)(struct device *dev);
 	void (*allocated)(const struct allocation *a);
 	void (*freed)(const struct allocation *a);
+	void (*lent)(const struct allocation *a); /* or borrowed: other processes write to it unseen */
 };
 extern const struct vm_watch *vm_watch;
 static inline bool is_host_memory(const struct allocation *a)

@@ -35,7 +35,7 @@ static void driver_init(void)
 		drv.sim = NULL;
 		return;
 	}
-	ipc_start();
+	ipc_init();
 	pthread_atfork(NULL, NULL, forked_child);
 	__atomic_store_n(&drv.initialised, true, __ATOMIC_RELEASE);
 }

@@ -30,12 +30,17 @@ struct ipc_offer {
 	int32_t gi_id, ci_id;
 	uint64_t file_offset, bytes; /* of the pieces of memory that the allocation lies in, */
 	uint64_t inside, size;       /* and where it lies in them */
-	uint64_t who;                /* of an event: whom the lender takes the other one for */
+	uint64_t who;                /* whom the lender takes the other one for */
 };
 
 /* ipc_peer.c */
-/* At cuInit: later, a process may not be allowed to make sockets. Where it cannot, there is no sharing. */
-void ipc_start(void);
+/* What this process lends, for one opening of another: the file, and what take_back() gets. NULL: it is not there any more. */
+struct ipc_lender {
+	void *(*lend)(uint64_t id, struct ipc_offer *offer, int *file);
+	void (*take_back)(void *lent, uint64_t who);
+};
+/* With the lenders of both kinds. Later, a process may not be allowed to make sockets. Where it cannot, there is no sharing. */
+void ipc_start(const struct ipc_lender *lenders[]);
 /* A handle of what has this id; CUDA_ERROR_NOT_SUPPORTED where this process cannot be asked. */
 CUresult ipc_make(enum ipc_kind kind, uint64_t id, struct ipc_handle *out);
 /* Whether this process has made it. */
@@ -45,7 +50,8 @@ CUresult ipc_ask(const struct ipc_handle *handle, struct ipc_offer *offer, int *
 /* Whether the process at the other end of the pipe has gone. */
 bool ipc_has_gone(int line);
 
-/* ipc.c: what a context has opened goes with it. With drv.lock held. */
+/* ipc_api.c: at cuInit. What a context has opened goes with it. With drv.lock held. */
+void ipc_init(void);
 void ipc_free_context(const struct context *ctx);
 
 /* event.c: the id by which others may have an event that is made for it; an event that another process has made. */

@@ -21,13 +21,14 @@ static struct {
 	bool serves;           /* its thread runs; under drv.lock */
 	char name[IPC_NAME];   /* of `serve` */
 	uint8_t key[IPC_KEY];
+	const struct ipc_lender **lenders;
 } peer = { .asking = PTHREAD_MUTEX_INITIALIZER, .serve = -1, .ask = -1 };
 
 /* What is lent to one process; of the serving thread. */
 struct loan {
 	int line;
-	struct chunk *memory;
-	struct shared_event *event;
+	const struct ipc_lender *lender;
+	void *lent;
 	uint64_t who;
 };
 static struct loan loans[LOANS];
@@ -53,10 +54,11 @@ static int open_socket(char *name)
 	return fd;
 }
 
-void ipc_start(void)
+void ipc_start(const struct ipc_lender *lenders[])
 {
 	char unused[IPC_NAME];
 
+	peer.lenders = lenders;
 	if (getrandom(peer.key, sizeof(peer.key), 0) != sizeof(peer.key))
 		return;
 	peer.serve = open_socket(peer.name);
@@ -104,28 +106,20 @@ static ssize_t receive_with(int socket, struct sockaddr_un *from, socklen_t *fro
 
 static CUresult lend(const struct ipc_handle *what, struct loan *loan, struct ipc_offer *offer, int *file)
 {
-	if (memcmp(what->key, peer.key, sizeof(peer.key)) || n_loans == LOANS)
+	if (memcmp(what->key, peer.key, sizeof(peer.key)) || n_loans == LOANS ||
+	    (what->kind != IPC_MEMORY && what->kind != IPC_EVENT))
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (what->kind == IPC_MEMORY) {
-		loan->memory = vm_lend(what->id, offer, file);
-		return loan->memory ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-	}
+	loan->lender = peer.lenders[what->kind];
+	loan->lent = loan->lender->lend(what->id, offer, file);
 	loan->who = offer->who = next_id();
-	DRV_LOCKED();
-	loan->event = shared_event_lend(what->id, file);
-	return loan->event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+	return loan->lent ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 static void take_back(struct loan *loan)
 {
 	close(loan->line);
-	if (loan->memory)
-		vm_take_back(loan->memory);
-	if (loan->event) {
-		DRV_LOCKED();
-		shared_event_gone(loan->event, loan->who);
-		shared_event_unref(loan->event);
-	}
+	if (loan->lent)
+		loan->lender->take_back(loan->lent, loan->who);
 }
 
 static void answer(void)

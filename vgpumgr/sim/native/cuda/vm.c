@@ -410,6 +410,8 @@ struct chunk *vm_lend(uint64_t id, struct ipc_offer *offer, int *file)
 					     .inside = a->addr - a->chunk->addr, .size = a->size };
 		*file = a->chunk->dev->file;
 		a->chunk->lent++;
+		if (drv.checks)
+			vm_watch->lent(a);
 		return a->chunk;
 	}
 	return NULL;
@@ -450,7 +452,7 @@ CUresult vm_borrow(struct context *ctx, const struct ipc_offer *offer, int file,
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	if (drv.checks)
-		check_filled(a.addr, a.size); /* the lender knows what it has written */
+		vm_watch->lent(&a);
 	*addr = a.addr;
 	return CUDA_SUCCESS;
 }

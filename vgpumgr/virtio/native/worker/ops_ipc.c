@@ -5,31 +5,14 @@
  * made it, or, when that has freed it or ended, to the VM.
  */
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/worker_exports.h"
+#include "ipc.h"
 #include "session.h"
 #include "vg_worker.h"
 
 _Static_assert(sizeof(CUipcMemHandle) == VG_EXPORT_BYTES && sizeof(CUipcEventHandle) == VG_EXPORT_BYTES, "handles");
-
-struct wk_shared {
-	uint64_t id;             /* the server's; 0: others can open it no more */
-	_Atomic uint64_t opens;  /* of what is another process's; else 0 */
-	uint8_t token[VG_EXPORT_BYTES];
-};
-
-/* Over what is shared, and the driver's calls for it: who asks twice gets one token, who opens twice one address. */
-static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
-
-static void unlock(int *unused)
-{
-	(void)unused;
-	pthread_mutex_unlock(&one);
-}
-#define LOCKED() __attribute__((cleanup(unlock))) int locked_ = (pthread_mutex_lock(&one), 0); (void)locked_
 
 static CUresult result_of(int error)
 {
@@ -47,45 +30,6 @@ static CUresult result_of(int error)
 	}
 }
 
-static void tell(enum vg_export_what what, uint64_t id)
-{
-	const struct vg_export_request request = { .what = what, .id = id };
-	struct vg_export_answer answer;
-
-	vg_exports_ask(&request, &answer);
-}
-
-bool wk_ipc_is_opened(const struct wk_object *o)
-{
-	const struct wk_shared *s = atomic_load(&o->shared);
-
-	return s && s->opens;
-}
-
-void wk_ipc_withdraw(struct wk_object *o)
-{
-	struct wk_shared *s;
-
-	if (!atomic_load(&o->shared))
-		return;
-	LOCKED();
-	s = o->shared;
-	if (s->id)
-		tell(VG_EXPORT_WITHDRAW, s->id);
-	s->id = 0;
-}
-
-void wk_ipc_end(const struct wk_object *o)
-{
-	struct wk_shared *s = atomic_load(&o->shared);
-
-	if (!s)
-		return;
-	if (s->id)
-		tell(s->opens ? VG_EXPORT_CLOSE : VG_EXPORT_WITHDRAW, s->id);
-	free(s);
-}
-
 /* ---- what this process lets others have */
 
 static CUresult make(struct wk_object *o, const struct vg_export_request *request, struct wk_shared **made)
@@ -97,7 +41,7 @@ static CUresult make(struct wk_object *o, const struct vg_export_request *reques
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (!s) {
-		tell(VG_EXPORT_WITHDRAW, answer.id);
+		wk_ipc_tell(VG_EXPORT_WITHDRAW, answer.id);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	s->id = answer.id;
@@ -136,7 +80,7 @@ CUresult wk_do_ipc_memory_export(struct wk_call *c, const struct vg_ipc_memory_e
 
 	if (!memory || wk_is_variable(memory))
 		return CUDA_ERROR_INVALID_VALUE;
-	LOCKED();
+	IPC_LOCKED();
 	return export(memory, VG_EXPORT_MEMORY, &out->token_length, out->token);
 }
 
@@ -148,7 +92,7 @@ CUresult wk_do_ipc_event_export(struct wk_call *c, const struct vg_ipc_event_exp
 
 	if (r != CUDA_SUCCESS)
 		return r;
-	LOCKED();
+	IPC_LOCKED();
 	return export(event, VG_EXPORT_EVENT, &out->token_length, out->token);
 }
 
@@ -206,13 +150,13 @@ static CUresult open_first(struct wk_call *c, const struct vg_bytes *token, stru
 	explicit_bzero(&handle, sizeof(handle));
 	explicit_bzero(answer.handle, sizeof(answer.handle));
 	if (r != CUDA_SUCCESS) {
-		tell(VG_EXPORT_CLOSE, answer.id);
+		wk_ipc_tell(VG_EXPORT_CLOSE, answer.id);
 		return r;
 	}
 	o = new_opened(c, WK_MEMORY, NULL, &answer, token);
 	if (!o) {
 		wk_driver.cuIpcCloseMemHandle(address);
-		tell(VG_EXPORT_CLOSE, answer.id);
+		wk_ipc_tell(VG_EXPORT_CLOSE, answer.id);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	o->address = address;
@@ -229,7 +173,7 @@ CUresult wk_do_ipc_memory_open(struct wk_call *c, const struct vg_ipc_memory_ope
 
 	if (in->token.length != VG_EXPORT_BYTES)
 		return CUDA_ERROR_INVALID_VALUE;
-	LOCKED();
+	IPC_LOCKED();
 	memory = wk_ledger_search(c, is_of_token, in->token.data);
 	if (!memory)
 		return open_first(c, &in->token, out);
@@ -247,12 +191,12 @@ CUresult wk_do_ipc_memory_close(struct wk_call *c, const struct vg_ipc_memory_cl
 
 	if (!held || held->address != in->address || !wk_ipc_is_opened(held))
 		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&one);
+	wk_ipc_lock();
 	if (held->shared->opens > 1)
 		held->shared->opens--;
 	else
 		r = wk_ledger_take(c, in->address, &taken);
-	pthread_mutex_unlock(&one);
+	wk_ipc_unlock(NULL);
 	if (taken)
 		wk_release(taken);
 	return r;
@@ -273,7 +217,7 @@ CUresult wk_do_ipc_event_open(struct wk_call *c, const struct vg_ipc_event_open_
 	if (r == CUDA_SUCCESS)
 		r = wk_charged(WK_EVENT, 0, wk_driver.cuIpcOpenEventHandle(&event, handle));
 	if (r != CUDA_SUCCESS) {
-		tell(VG_EXPORT_CLOSE, answer.id);
+		wk_ipc_tell(VG_EXPORT_CLOSE, answer.id);
 		return r;
 	}
 	o = new_opened(c, WK_EVENT, event, &answer, &in->token);
@@ -281,6 +225,6 @@ CUresult wk_do_ipc_event_open(struct wk_call *c, const struct vg_ipc_event_open_
 		return wk_put(c, in->created, o);
 	wk_driver.cuEventDestroy_v2(event);
 	wk_refund(WK_EVENT, 0);
-	tell(VG_EXPORT_CLOSE, answer.id);
+	wk_ipc_tell(VG_EXPORT_CLOSE, answer.id);
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }

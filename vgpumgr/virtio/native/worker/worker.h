@@ -79,7 +79,7 @@ struct wk_object {
 	struct wk_object *space, *physical; /* of a mapping, held: the addresses that it lies in, and its memory */
 	_Atomic bool accessible;      /* of a mapping */
 	struct wk_graph *graph;       /* of a graph or an executable one */
-	struct wk_shared *_Atomic shared; /* of memory or an event that other processes have, too: ops_ipc.c */
+	struct wk_shared *_Atomic shared; /* of memory or an event that other processes have, too: ipc.h */
 	struct cuda_array *array;     /* of an array or a mipmapped one: what it is made of */
 	union {
 		struct wk_session *capturing; /* of a stream in which a capture was begun */
@@ -231,7 +231,7 @@ static inline CUresult wk_charged(enum wk_kind kind, uint64_t bytes, CUresult r)
 /* What a context takes before anything is in it; drivers take about as much, and nobody can ask them before. */
 #define WK_CONTEXT_BYTES (128ull << 20)
 
-/* ---- ops_ipc.c: what other processes of the guest have, too */
+/* ---- ipc.c: what other processes of the guest have, too */
 /* Others can open it no more. What they have opened, they keep. */
 void wk_ipc_withdraw(struct wk_object *object);
 /* Whether it is another process's. */

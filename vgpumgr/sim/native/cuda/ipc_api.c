@@ -201,3 +201,38 @@ CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle raw)
 	}
 	return event_open(ctx, shared, out);
 }
+
+/* ---- what this process lends */
+
+static void *lend_memory(uint64_t id, struct ipc_offer *offer, int *file)
+{
+	return vm_lend(id, offer, file);
+}
+
+static void take_memory_back(void *lent, uint64_t who)
+{
+	(void)who;
+	vm_take_back(lent);
+}
+
+static void *lend_event(uint64_t id, struct ipc_offer *offer, int *file)
+{
+	(void)offer;
+	DRV_LOCKED();
+	return shared_event_lend(id, file);
+}
+
+static void take_event_back(void *lent, uint64_t who)
+{
+	DRV_LOCKED();
+	shared_event_gone(lent, who);
+	shared_event_unref(lent);
+}
+
+void ipc_init(void)
+{
+	static const struct ipc_lender memory = { lend_memory, take_memory_back }, events = { lend_event, take_event_back };
+	static const struct ipc_lender *lenders[] = { [IPC_MEMORY] = &memory, [IPC_EVENT] = &events };
+
+	ipc_start(lenders);
+}
