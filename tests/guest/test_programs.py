@@ -34,6 +34,7 @@ PROGRAMS = (
     "surfaces",
     "together",
     "clusters",
+    "processes",
 )
 
 

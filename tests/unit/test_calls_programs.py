@@ -70,6 +70,7 @@ PROGRAMS = (
     "surfaces",
     "together",
     "clusters",
+    "processes",
     "devices",
     "vectoradd12",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,7 @@ INVALID_VALUE, INVALID_CONTEXT, INVALID_HANDLE, NOT_READY, NOT_SUPPORTED = 1, 20
 TRANSPORTS = ("ring", "private", "serial")
 KEY = "device-memory"
 SIZE = 3 * MIB
+NATIVE = Path(__file__).parents[2] / "vgpumgr/virtio/native"
 #: of one process, and of a VM: transport/worker_exports.h
 TOKENS_OF_ONE, TOKENS = 3072, 4096
 
@@ -428,3 +430,20 @@ def test_users_that_are_kept_apart_share_with_themselves_only(
         assert bob.ask(f"event_opened({event_handle!r})")[0] == code
         assert alice.ask(f"write({mine}, b'alice')") == 0
         assert alice_too.ask(f"read({import_(alice_too, handle)}, 5)") == b"alice"
+
+
+def test_a_session_that_lies_about_what_it_shares_is_ended(tmp_path: Path) -> None:
+    """The server's table against requests of sessions that were taken over, with a model beside it."""
+    program, tests, native = tmp_path / "exports", Path(__file__).parents[1], NATIVE / "transport"
+    sources = [
+        tests / "fuzz/exports.c",
+        native / "worker_exports.c",
+        native / "worker_limits.c",
+    ]
+    options = ["-g1", "-O1", "-pthread", "-D_GNU_SOURCE", "-fsanitize=address,undefined"]
+    command = ["gcc", "-std=gnu11", *options, "-o", str(program), *map(str, sources)]
+    subprocess.run([*command, "-I", str(NATIVE)], check=True)
+    for seed in ("1", secrets.token_hex(4)):
+        words = [str(program), "60000", str(int(seed, 16))]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), (seed, done.stdout)
