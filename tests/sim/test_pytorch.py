@@ -212,6 +212,39 @@ def test_products_of_sparse_tensors_are_the_cpus(host: Host) -> None:
     assert "cusparseSpSM_bufferSize" in done.stderr
 
 
+#: tensors of the GPU through queues of torch.multiprocessing, there and back; who gets one writes to it
+SHARED = """
+import torch, torch.multiprocessing as processes
+
+def work(tensors, answers):
+    one, part = tensors.get()
+    assert one.is_cuda and part.data_ptr() == one.data_ptr() + 4 * 64 * 8, (one, part)
+    answers.put((float(one.cpu().sum()), float(part.cpu()[0, 0])))
+    one.copy_(torch.full((64, 64), 5.0))
+    torch.cuda.synchronize()
+    answers.put("written")
+    answers.put(torch.arange(12.0).to("cuda"))
+    tensors.get()
+
+if __name__ == "__main__":
+    context = processes.get_context("spawn")
+    tensors, answers = context.Queue(), context.Queue()
+    worker = context.Process(target=work, args=(tensors, answers))
+    worker.start()
+    values = torch.arange(4096.0).reshape(64, 64)
+    device = values.to("cuda")
+    tensors.put((device, device[8:16]))
+    assert answers.get() == (float(values.sum()), 512.0)
+    assert answers.get() == "written"
+    assert torch.equal(device.cpu(), torch.full((64, 64), 5.0))
+    back = answers.get()
+    assert torch.equal(back.cpu(), torch.arange(12.0))
+    del back
+    tensors.put(None)
+    worker.join()
+    print("shared", worker.exitcode)
+"""
+
 #: two programs on one slice; one is killed in the middle of its steps, in no function of its own
 KILL = """
 "$0" "$1" mlp 100000 >"$2/killed" & killed=$!
@@ -228,4 +261,12 @@ def test_one_is_killed_and_its_neighbour_trains_on(host: Host, tmp_path: Path) -
     """Both have the same worker: the losses of the other are right to its end, and nothing is left of either."""
     done = host.call(*RUN, "bash", "-c", KILL, sys.executable, TRAIN_PATH, str(tmp_path))
     assert done.stdout.split("\n") == ["killed 137", "0", "other 0", "1", ""]
+    assert host.list_left() == {}
+
+
+def test_tensors_go_through_queues_of_processes(host: Host, tmp_path: Path) -> None:
+    program = tmp_path / "shared.py"
+    program.write_text(SHARED)
+    done = host.call(*RUN, sys.executable, str(program))
+    assert done.stdout == "shared 0\n", done.stderr
     assert host.list_left() == {}
