@@ -105,7 +105,9 @@ def compile_worker(directory: Path, flags: Sequence[str]) -> list[str]:
     )
     generated = [NATIVE / "generated" / n for n in names]
     driver = [p for p in sorted((NATIVE / "nulldriver").glob("*.c")) if p.stem not in NULL_SOURCES]
-    driver += [NATIVE / "transport" / f"worker_{name}.c" for name in ("exports_ask", "limits", "share")]
+    driver += [
+        NATIVE / "transport" / f"worker_{name}.c" for name in ("exports_ask", "limits", "share")
+    ]
     driver += WORKER_RULES
     sources = [*worker, *sorted((NATIVE / "codec").glob("*.c")), *generated, *driver]
     compile_with(directory, flags, "-c", *map(str, sources))

@@ -38,7 +38,7 @@ EXPECTED: dict[str, Any] = {
     "peer access": [BAD_CONTEXT, INVALID, BAD_CONTEXT],
     "managed": [INVALID, INVALID, OK],
     "stream flags": [OK, OK, INVALID],
-    "event flags": [OK, OK, OK, INVALID, UNSUPPORTED, INVALID],
+    "event flags": [OK, OK, OK, INVALID, OK, INVALID],
     "event record flags": INVALID,
     "pinned flags": [OK, OK, INVALID],
     "pinned, empty": INVALID,
