@@ -116,6 +116,16 @@ def write(address: int, data: bytes) -> int:
     return int(cu.cuMemcpyHtoD_v2(c_uint64(address), data, c_size_t(len(data))))
 
 
+def write_rows(address: int, pitch: int, data: bytes, rows: int) -> int:
+    """The same of rows of equal length."""
+    width = len(data) // rows
+    keep = ctypes.create_string_buffer(data, len(data))
+    # CUDA_MEMCPY2D: from host memory (1) to device memory (2)
+    at = ctypes.cast(keep, c_void_p).value or 0
+    copy = (c_uint64 * 16)(0, 0, 1, at, 0, 0, width, 0, 0, 2, 0, address, 0, pitch, width, rows)
+    return int(cu.cuMemcpy2D_v2(byref(copy)))
+
+
 def read(address: int, size_bytes: int) -> bytes:
     """What is there."""
     room = ctypes.create_string_buffer(size_bytes)

@@ -107,6 +107,9 @@ def test_a_copy_that_blocks_is_seen_when_it_returns(pair: tuple[Process, Process
     for turn in range(60):
         assert one.ask(f"write({mine}, bytes([{turn}]) * {SIZE})") == 0
         assert other.ask(f"read({theirs + SIZE - 1}, 1)") == bytes([turn])
+        rows = f"write_rows({mine}, 1024, bytes([{turn}]) * 2048 + b'{turn:1024}', 3)"
+        assert one.ask(rows) == 0
+        assert other.ask(f"read({theirs + 3071 - 2}, 3)") == f"{turn:3}".encode()
 
 
 def test_a_handle_names_the_whole_allocation(pair: tuple[Process, Process]) -> None:

@@ -134,12 +134,6 @@ static CUresult any(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream
 	return r;
 }
 
-/* A copy that blocks has been made when it returns, as other processes see it. */
-static CUresult settled(CUresult r)
-{
-	return r == CUDA_SUCCESS ? shim_ipc_settle(0) : r;
-}
-
 #define COPY(name, async, to_type, from_type, how)                                                                     \
 	SHIM_API CUresult async(to_type dst, from_type src, size_t n, CUstream hStream)                                \
 	{                                                                                                              \
@@ -153,13 +147,13 @@ static CUresult settled(CUresult r)
 	{                                                                                                              \
 		CUresult r = shim_capture_safe();                                                                      \
                                                                                                                        \
-		return r == CUDA_SUCCESS ? settled(how(dst, src, n, CU_STREAM_LEGACY)) : r;                            \
+		return r == CUDA_SUCCESS ? shim_ipc_settled(how(dst, src, n, CU_STREAM_LEGACY)) : r;                   \
 	}                                                                                                              \
 	SHIM_API CUresult name##_ptds(to_type dst, from_type src, size_t n)                                            \
 	{                                                                                                              \
 		CUresult r = shim_capture_safe();                                                                      \
                                                                                                                        \
-		return r == CUDA_SUCCESS ? settled(how(dst, src, n, CU_STREAM_PER_THREAD)) : r;                        \
+		return r == CUDA_SUCCESS ? shim_ipc_settled(how(dst, src, n, CU_STREAM_PER_THREAD)) : r;               \
 	}
 
 COPY(cuMemcpy, cuMemcpyAsync, CUdeviceptr, CUdeviceptr, any)

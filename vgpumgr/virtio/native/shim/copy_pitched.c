@@ -129,13 +129,13 @@ static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream hStream)
 	{                                                                                                              \
 		CUresult r = shim_capture_safe();                                                                      \
                                                                                                                        \
-		return r == CUDA_SUCCESS ? how(pCopy, CU_STREAM_LEGACY) : r;                                           \
+		return r == CUDA_SUCCESS ? shim_ipc_settled(how(pCopy, CU_STREAM_LEGACY)) : r;                         \
 	}                                                                                                              \
 	SHIM_API CUresult name##_ptds(const type *pCopy)                                                               \
 	{                                                                                                              \
 		CUresult r = shim_capture_safe();                                                                      \
                                                                                                                        \
-		return r == CUDA_SUCCESS ? how(pCopy, CU_STREAM_PER_THREAD) : r;                                       \
+		return r == CUDA_SUCCESS ? shim_ipc_settled(how(pCopy, CU_STREAM_PER_THREAD)) : r;                     \
 	}
 
 #define PITCHED_ASYNC(name, type, how)                                                                                 \

@@ -143,6 +143,11 @@ bool shim_is_exportable(const struct shim_range *range);
  * in the context, if this process shares anything; 0: in the current one.
  */
 CUresult shim_ipc_settle(uint64_t context);
+/* Around a copy that blocks: other processes see it when it returns. */
+static inline CUresult shim_ipc_settled(CUresult r)
+{
+	return r == CUDA_SUCCESS ? shim_ipc_settle(0) : r;
+}
 void shim_ipc_begin(void);
 
 /* ---- memory.c */
