@@ -27,6 +27,7 @@ OPS_MEMORY_C = "vgpumgr/virtio/native/worker/ops_memory.c"
 CHANNEL_C = "vgpumgr/virtio/native/keeper/channel.c"
 CLIENT_C = "vgpumgr/virtio/native/guestd/client.c"
 CONTROL_C = "vgpumgr/virtio/native/guestd/control.c"
+EXPORTS_C = f"{_TRANSPORT}/worker_exports.c"
 
 _SANDBOX = "tests/unit/test_worker_sandbox.py"
 _ESCAPES = "tests/unit/test_worker_escapes.py"
@@ -50,6 +51,9 @@ GRAPHS = (
 )
 FORGED = ("tests/fuzz/test_fuzz_stateful.py::test_a_million_forged_handles_are_refused",)
 KEEPER = ("tests/unit/test_keeper_rights.py::test_a_keeper_of_root_has_given_its_rights_away",)
+_IPC = "tests/unit/test_ipc.py"
+SHARES = (f"{_IPC}::test_a_session_that_lies_about_what_it_shares_is_ended",)
+HOARDED = (f"{_IPC}::test_tokens_are_limited_and_leave_some_to_others",)
 BOUNDED_LOG = (
     "tests/unit/test_transport_faults.py::test_a_worker_that_never_stops_talking_fills_no_disk",
 )
@@ -476,6 +480,15 @@ TRIALS = CHANNEL_TRIALS + (
     ),
     Trial(
         "a log of bounded size", LOG_C, "LOG_BYTES = 1 << 20", "LOG_BYTES = 1 << 24", BOUNDED_LOG
+    ),
+    Trial("tokens of one user only", EXPORTS_C, " || e->user != entry->user", "", SHARES),
+    Trial("tokens of one kind only", EXPORTS_C, " || e->kind != in->kind", "", SHARES),
+    Trial("tokens that end", EXPORTS_C, "if (!e || !e->lane ||", "if (!e ||", SHARES),
+    Trial("withdrawn by its maker only", EXPORTS_C, "!e || e->lane != entry->number", "!e", SHARES),
+    Trial("closed by who has it", EXPORTS_C, "!e || !e->opened[entry->number]", "!e", SHARES),
+    Trial("shared memory is charged", EXPORTS_C, "\tvg_limits_keep(e->bytes);\n", "", SHARES),
+    Trial(
+        "tokens of one process", EXPORTS_C, "own >= VG_EXPORTS_OF_ONE", "own > VG_EXPORTS", HOARDED
     ),
     Trial("symbols bound at start", CMAKE, " -Wl,-z,now", " -Wl,-z,lazy", HARDENED),
     Trial("read-only relocations", CMAKE, "-Wl,-z,relro", "-Wl,-z,norelro", HARDENED),
