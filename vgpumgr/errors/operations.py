@@ -293,3 +293,19 @@ class PoolFileMissingError(VgpumgrError, id="VG371", exit_code=Exit.NOT_FOUND):
 
 class PoolTaskNotFoundError(VgpumgrError, id="VG372", exit_code=Exit.NOT_FOUND):
     """The file of tasks has no task of this name."""
+
+
+class PoolStoreError(VgpumgrError, id="VG373", http_status=503):
+    """The pool's store does not answer, or refuses; what runs on its leases goes on, and nothing new is granted."""
+
+
+class PoolOutcomeError(PoolStoreError, id="VG374"):
+    """The pool's store has not answered to a change, which may have been made."""
+
+
+class PoolLeaseError(PoolStoreError, id="VG375", exit_code=Exit.BUSY):
+    """A lease of the pool's store was not kept alive, and has ended."""
+
+
+class PoolHistoryError(PoolStoreError, id="VG376"):
+    """The pool's store no longer has events that old; its entries have to be read again."""
