@@ -30,8 +30,10 @@ from vgpumgr.pool.store.interface import (
     Put,
     Store,
     Transaction,
+    Watch,
 )
 from vgpumgr.pool.store.sqlite import SqliteStore
+from vgpumgr.pool.store.steps import drive
 
 Open = Callable[[], Store]
 ENGINES = ("memory", "sqlite", "etcd")
@@ -203,36 +205,34 @@ def test_a_watch_wakes_up(open_store: Open) -> None:
 
 
 def test_the_election_has_one_leader(open_store: Open) -> None:
-    one = Election(open_store(), "k-leader", "one", 60)
-    two = Election(open_store(), "k-leader", "two", 60)
-    assert one.campaign()
-    assert not two.campaign()
-    assert not two.campaign(0.05)
-    assert one.campaign()
+    one, two = Election("k-leader", "one", 60), Election("k-leader", "two", 60)
+    first, second, store = open_store(), open_store(), open_store()
+    assert drive(first, one.campaign())
+    assert not drive(second, two.campaign())
+    assert not two.await_turn(second, 0.05)
+    assert drive(first, one.campaign())
     guard = one.guard
     assert guard is not None
     assert two.guard is None
-    leader = two.read_leader()
+    leader = store.get("k-leader")
     assert leader is not None
     assert leader.value == "one"
-    store = open_store()
     assert write(store, Put("k", "1"), compares=(guard,))
-    one.resign()
-    assert two.campaign(10)
+    drive(first, one.resign())
     assert one.guard is None
+    assert two.await_turn(second, 10)
     # the guard of one that has led
     assert write(store, Put("k", "2"), compares=(guard,)) is None
-    two.resign()
+    drive(second, two.resign())
 
 
 def test_a_leader_whose_lease_has_ended_has_to_be_elected_again(open_store: Open) -> None:
-    one = Election(open_store(), "k-leader", "one", 60)
-    assert one.campaign()
-    before, store = one.guard, open_store()
-    leader = store.get("k-leader")
+    one, store = Election("k-leader", "one", 60), open_store()
+    assert drive(store, one.campaign())
+    before, leader = one.guard, store.get("k-leader")
     assert leader is not None
     store.revoke_lease(leader.lease)
-    assert one.campaign()
+    assert drive(store, one.campaign())
     assert one.guard != before
 
 
@@ -346,7 +346,12 @@ def holds(compare: Compare, model: dict[str, tuple[str, int, int]]) -> bool:
     return entry is not None and entry[0] == compare.value
 
 
-def test_events_that_are_forgotten_are_an_error(open_store: Open, etcd: Etcd) -> None:
+def read_often(watch: Watch) -> None:
+    for _ in range(100):
+        watch.read(0.1)
+
+
+def test_events_that_are_forgotten_are_an_error(open_store: Open) -> None:
     store = open_store()
     first = done(write(store, Put("k", "0")))
     if isinstance(store, MemoryStore):
@@ -362,8 +367,7 @@ def test_events_that_are_forgotten_are_an_error(open_store: Open, etcd: Etcd) ->
         store._gateway.request("/v3/kv/compaction", {"revision": str(last)}, changes=True)  # type: ignore[attr-defined]
     watch = store.watch("k", first)
     with pytest.raises(PoolHistoryError):
-        for _ in range(100):
-            watch.read(0.1)
+        read_often(watch)
     watch.close()
     # from what is read now on, nothing is missing
     watch = store.watch("k", store.range("k").revision + 1)

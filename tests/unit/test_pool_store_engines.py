@@ -1,4 +1,4 @@
-"""What is special about each engine of a pool's store: processes and boots with SQLite, members of etcd and their loss."""
+"""Each engine of a pool's store: processes and boots with SQLite, members of etcd and their loss."""
 
 from __future__ import annotations
 
@@ -42,6 +42,11 @@ def write(store: Store, key: str, value: str, lease: int = 0) -> int:
     revision = store.transact(Transaction((), (Put(key, value, lease),)))
     assert revision is not None
     return revision
+
+
+def write_often(store: Store, key: str, value: str) -> None:
+    for _ in range(20):
+        write(store, key, value)
 
 
 # SQLite
@@ -164,8 +169,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(PoolStoreError) as caught:
-        for number in range(100):
-            write(store, f"k{number}", "x" * 4000)
+        write_often(store, "k2", "x" * 40_000)
     assert "disk is full" in str(caught.value.why)
     found = store.get("k")
     assert found is not None
@@ -229,8 +233,7 @@ def test_three_members_lose_one_and_then_most(tmp_path: Path) -> None:
         # most are lost: no change is taken, and none of those before is lost
         etcd.members[1].kill()
         with pytest.raises(PoolStoreError) as caught:
-            for _ in range(20):
-                write(store, "k", "lost")
+            write_often(store, "k", "lost")
         assert caught.value.cause
         with pytest.raises(PoolStoreError):
             store.get("k")
@@ -271,8 +274,7 @@ def test_an_etcd_that_is_full_says_so_and_keeps_what_it_has(tmp_path: Path) -> N
         store = etcd.open()
         written = write(store, "k", "1")
         with pytest.raises(PoolStoreError) as caught:
-            for _ in range(20):
-                write(store, "k2", "x" * 300_000)
+            write_often(store, "k2", "x" * 300_000)
         assert not isinstance(caught.value, PoolOutcomeError)
         assert "full" in str(caught.value.why)
         found = store.get("k")

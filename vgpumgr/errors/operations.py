@@ -309,3 +309,7 @@ class PoolLeaseError(PoolStoreError, id="VG375", exit_code=Exit.BUSY):
 
 class PoolHistoryError(PoolStoreError, id="VG376"):
     """The pool's store no longer has events that old; its entries have to be read again."""
+
+
+class PoolMemberError(VgpumgrError, id="VG377", exit_code=Exit.BUSY):
+    """This host is not in the pool, or another machine is there under its name."""

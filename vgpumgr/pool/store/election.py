@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from vgpumgr.errors import PoolLeaseError
-from vgpumgr.pool.store.interface import At, Entry, Put, Store, Transaction
+from vgpumgr.pool.store.interface import At, Put, Store, Transaction
+from vgpumgr.pool.store.steps import Steps, drive, transacting
 
 
 class Election:
@@ -11,8 +12,7 @@ class Election:
     and holds only while nothing else has become the leader.
     """
 
-    def __init__(self, store: Store, key: str, name: str, ttl_s: int) -> None:
-        self._store = store
+    def __init__(self, key: str, name: str, ttl_s: int) -> None:
         self._key = key
         self._name = name
         self._ttl_s = ttl_s
@@ -24,56 +24,40 @@ class Election:
         """The comparison for writes of the leader; None for one that does not lead."""
         return At(self._key, self._revision) if self._revision else None
 
-    def read_leader(self) -> Entry | None:
-        """The leader's name, if there is one."""
-        return self._store.get(self._key)
+    def campaign(self) -> Steps[bool]:
+        """Becomes the leader, or stays it, and keeps its lease alive; False where another leads."""
+        if lease := self._lease:
+            try:
+                yield lambda store: store.keep_alive(lease)
+            except PoolLeaseError:
+                self._lease = self._revision = 0
+        if not self._lease:
+            self._lease = yield lambda store: store.grant_lease(self._ttl_s)
+        current = yield lambda store: store.get(self._key)
+        if current is None:
+            put = Put(self._key, self._name, self._lease)
+            won = yield transacting(Transaction((At(self._key, 0),), (put,)))
+            self._revision = won or 0
+        else:
+            # also where a write's answer was lost: the key with this lease is this candidate's
+            self._revision = current.revision if current.lease == self._lease else 0
+        return self._revision != 0
 
-    def campaign(self, timeout_s: float = 0) -> bool:
-        """Becomes the leader, or stays it, and keeps its lease alive; False where another leads until the deadline.
-        Raises PoolStoreError.
-        """
-        if self._keep() or self._try():
+    def await_turn(self, store: Store, timeout_s: float) -> bool:
+        """The same, and where another leads, once more when it has ended or resigned, or at the deadline."""
+        if drive(store, self.campaign()):
             return True
-        if not timeout_s:
-            return False
-        current = self.read_leader()
+        current = store.get(self._key)
         if current is not None:
-            watch = self._store.watch(self._key, current.revision + 1)
+            watch = store.watch(self._key, current.revision + 1)
             try:
                 watch.read(timeout_s)
             finally:
                 watch.close()
-        return self._try()
+        return drive(store, self.campaign())
 
-    def _keep(self) -> bool:
-        if not self._lease:
-            return False
-        try:
-            self._store.keep_alive(self._lease)
-        except PoolLeaseError:
-            self._lease = self._revision = 0
-            return False
-        if self._revision:
-            current = self._store.get(self._key)
-            if current is None or current.revision != self._revision:
-                self._revision = 0
-        return self._revision != 0
-
-    def _try(self) -> bool:
-        if not self._lease:
-            self._lease = self._store.grant_lease(self._ttl_s)
-        put = Put(self._key, self._name, self._lease)
-        revision = self._store.transact(Transaction((At(self._key, 0),), (put,)))
-        if revision is None:
-            # a write whose answer was lost is this candidate's all the same: it has its lease
-            current = self._store.get(self._key)
-            if current is not None and current.lease == self._lease:
-                revision = current.revision
-        self._revision = revision or 0
-        return self._revision != 0
-
-    def resign(self) -> None:
-        """Another may lead at once. Raises PoolStoreError."""
+    def resign(self) -> Steps[None]:
+        """Another may lead at once."""
         lease, self._lease, self._revision = self._lease, 0, 0
         if lease:
-            self._store.revoke_lease(lease)
+            yield lambda store: store.revoke_lease(lease)
