@@ -37,11 +37,11 @@ from vgpumgr.pool.control.records import (
 )
 from vgpumgr.pool.store.interface import Put, Transaction
 
-TIMING = Timing(3, 6, 2)
-PATIENCE_S = 2.0
+TIMING = Timing(2, 7, 2)
+PATIENCE_S = 1.0
 #: so long things go wrong, and then they do not any more
-FAULTS_S = 60.0
-QUIET_S = 40.0
+FAULTS_S = 50.0
+QUIET_S = 25.0
 HOSTS, GPUS, CONTROLLERS = 3, 2, 2
 GIB = 1 << 30
 
@@ -126,8 +126,6 @@ class Actor:
 class ControllerActor(Actor):
     """A controller, begun anew after each crash."""
 
-    make: Callable[[str, Timing, Callable[[], float]], Controller] = staticmethod(Controller)
-
     def make_process(self) -> Process:
         controller = self.world.make_controller(
             f"{self.name}.{self.epoch}", TIMING, self.read_clock_s
@@ -138,7 +136,7 @@ class ControllerActor(Actor):
                     self.world.count["rounds"] += 1
             except PoolStoreError:
                 self.world.count["rounds broken"] += 1
-            yield Sleep(self.world.draw.uniform(0.5, 1.0))
+            yield Sleep(self.world.draw.uniform(0.5, 1.2))
 
 
 class HostActor(Actor):
@@ -161,10 +159,11 @@ class HostActor(Actor):
                 self.world.count["heartbeats lost"] += 1
             self.world.count["refused"] += agent.refused
             agent.refused = 0
-            yield Sleep(self.world.draw.uniform(0.5, 1.0))
+            yield Sleep(self.world.draw.uniform(0.5, 1.2))
 
     def act(self, actions: list[Action]) -> None:
         for action in actions:
+            self.world.changed += 1
             if isinstance(action, Begin):
                 known = self.sessions.get(action.session.claim)
                 if known is None:
@@ -174,6 +173,7 @@ class HostActor(Actor):
                 self.sessions[action.session.claim] = action.session
             else:
                 self._end(action.claim)
+            self.world.check()
 
     def _end(self, claim: str) -> None:
         ending = self.sessions[claim] = replace(self.sessions[claim], is_ending=True)
@@ -228,6 +228,9 @@ class World:
         self.actors: list[Actor] = [*self.controllers, *self.hosts]
         self._is_store_down = False
         self._claims = 0
+        #: counts changes of sessions
+        self.changed = 0
+        self._checked = (0, 0, 0)
         self._leases: Mapping[str, str] = {}
         self._fill()
 
@@ -304,12 +307,14 @@ class World:
             self.at(end_s, lambda: setattr(actor, "is_cut_off", False))
         elif kind == "pause":
             actor.paused_until_s = max(actor.paused_until_s, end_s)
-        elif actor.process is not None:
-            if kind == "kill agent" and isinstance(actor, HostActor):
-                actor.kill_agent()
-            else:
-                kind = f"crash of a {'host' if isinstance(actor, HostActor) else 'controller'}"
-                actor.crash()
+        elif actor.process is None:
+            kind = "nothing: it is down"
+        elif kind == "kill agent" and isinstance(actor, HostActor):
+            actor.kill_agent()
+            self.at(end_s, actor.start)
+        else:
+            kind = f"crash of a {'host' if isinstance(actor, HostActor) else 'controller'}"
+            actor.crash()
             self.at(end_s, actor.start)
         self.count[kind] += 1
         self.at(self.now_s + draw.expovariate(1 / 4), self._break_later)
@@ -369,17 +374,19 @@ class World:
         return View(self.store.range(ROOT))
 
     def check(self) -> None:
-        """What holds at every moment."""
-        revision = self.store.revision
-        if revision != getattr(self, "_checked", None):
-            self._checked = revision
+        """What holds at every moment; asked where something has changed, and each second."""
+        state = (self.store.revision, self.changed, int(self.now_s))
+        if state == self._checked:
+            return
+        if self.store.revision != self._checked[0]:
             self._check_store()
+        self._checked = state
         running: dict[str, str] = {}
         for host in self.hosts:
-            used: Counter[int] = Counter()
+            used: dict[int, int] = {}
             for session in host.list_live():
                 for gpu in session.gpus:
-                    used[gpu] += session.milli
+                    used[gpu] = used.get(gpu, 0) + session.milli
                 if session.claim in running:
                     raise BrokenError(
                         f"{session.claim} runs on {running[session.claim]} and {host.name}"

@@ -49,11 +49,10 @@ class Controller:
         for planned in self.plan(view):
             compares = tuple(moved.get(one, one) for one in planned.compares)
             revision = yield transacting(self.guard(replace(planned, compares=compares)))
-            if revision is not None:
-                written = {change.key for change in planned.changes}
-                moved |= {
-                    one: At(one.key, revision) for one in planned.compares if one.key in written
-                }
+            if revision is None:
+                break  # what follows was decided by it, too
+            written = {change.key for change in planned.changes}
+            moved |= {one: At(one.key, revision) for one in planned.compares if one.key in written}
         return True
 
     def resign(self) -> Steps[None]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
@@ -216,25 +215,28 @@ class View:
     def __init__(self, snapshot: Snapshot) -> None:
         self.revision = snapshot.revision
         self._entries = snapshot.entries
-        self.hosts = self._read(HostRecord, "host")
-        self.gpus = self._read(GpuRecord, "gpu")
-        self.classes = self._read(ClassRecord, "class")
-        self.claims = self._read(ClaimRecord, "claim")
-        self.leases = self._read(LeaseRecord, "lease")
-        self.alive = {
-            key.removeprefix(alive_key("")): entry
-            for key, entry in snapshot.entries.items()
-            if key.startswith(alive_key(""))
+        self.hosts: dict[str, HostRecord] = {}
+        #: by HOST/INDEX
+        self.gpus: dict[str, GpuRecord] = {}
+        self.classes: dict[str, ClassRecord] = {}
+        self.claims: dict[str, ClaimRecord] = {}
+        #: by HOST/CLAIM
+        self.leases: dict[str, LeaseRecord] = {}
+        self.alive: dict[str, Entry] = {}
+        kinds: dict[str, tuple[Any, dict[str, Any]]] = {
+            "host": (HostRecord, self.hosts),
+            "gpu": (GpuRecord, self.gpus),
+            "class": (ClassRecord, self.classes),
+            "claim": (ClaimRecord, self.claims),
+            "lease": (LeaseRecord, self.leases),
         }
-
-    def _read(self, kind: type[T], noun: str) -> Mapping[str, T]:
-        """By what follows the noun in the key: a name, or HOST/INDEX, or HOST/CLAIM."""
-        start = f"{ROOT}{noun}/"
-        return {
-            key[len(start) :]: read_record(kind, entry)
-            for key, entry in self._entries.items()
-            if key.startswith(start)
-        }
+        for key, entry in snapshot.entries.items():
+            noun, _, name = key.removeprefix(ROOT).partition("/")
+            if noun == "alive":
+                self.alive[name] = entry
+            elif noun in kinds:
+                kind, found = kinds[noun]
+                found[name] = read_record(kind, entry)
 
     @property
     def pool(self) -> PoolRecord | None:
