@@ -74,7 +74,9 @@ class HostAgent:
         self._is_registered = False
         #: when the last heartbeat that was answered was sent
         self._heard_s: float | None = None
-        self._revision = 0
+        #: of the store, when the leases were read last
+        self.revision = 0
+        #: how often an answer or a lease was older than what was seen
         self.refused = 0
 
     @property
@@ -166,10 +168,10 @@ class HostAgent:
 
     def observe(self, snapshot: Snapshot) -> list[Action]:
         """What the leases of this host ask for, read after the heartbeat. Older ones than were seen are refused."""
-        if snapshot.revision < self._revision or not self.is_heard:
+        if snapshot.revision < self.revision or not self.is_heard:
             self.refused += 1
             return []
-        self._revision = snapshot.revision
+        self.revision = snapshot.revision
         leases = {
             lease.claim: (lease, entry.revision)
             for entry in snapshot.entries.values()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from vgpumgr.model.frozen import dataclass
+from vgpumgr.model.text import format_size
 from vgpumgr.pool.control.records import ClaimRecord, ClassRecord, GpuRecord, LeaseRecord, View
 from vgpumgr.pool.scheduler.choosing import Chooser, open_chooser
 from vgpumgr.pool.scheduler.cluster import Cluster
@@ -39,13 +40,13 @@ def list_demands(claim: ClaimRecord, kind: ClassRecord, gpus: Iterable[GpuRecord
 
 
 class Placing:
-    """The hosts that are ready, with what is free of their GPUs."""
+    """The hosts that are ready, with what is free of their GPUs; with ``everything`` all that joined, ready or not."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, *, everything: bool = False) -> None:
         self._view = view
         self._gpus: dict[tuple[str, str], list[GpuRecord]] = {}
         for gpu in view.gpus.values():
-            if view.is_ready(gpu.host):
+            if everything or view.is_ready(gpu.host):
                 self._gpus.setdefault((gpu.host, gpu.model), []).append(gpu)
         self._groups = list(self._gpus)
         hosts = [Host(host, 0, 0, len(gpus), model) for (host, model), gpus in self._gpus.items()]
@@ -95,6 +96,27 @@ class Placing:
                 return Grant(host, indices, demand.gpu_milli)
         return None
 
+    def read_free(self) -> Mapping[tuple[str, int], int]:
+        """How much of each GPU is free, by host and index."""
+        return {
+            (key[0], gpu.index): free
+            for number, key in enumerate(self._groups)
+            for gpu, free in zip(self._gpus[key], self._cluster.read_gpus(number), strict=True)
+        }
+
+    def find_limit(self, claim: ClaimRecord) -> str | None:
+        """Why no GPU can hold it even when nothing else is granted; None where one can, or where there is none."""
+        if not self._groups:
+            return None
+        demands = self._list_demands(claim)
+        if not demands:
+            largest = max(gpus[0].memory_bytes for gpus in self._gpus.values())
+            models = self._view.classes[claim.class_name].models
+            of_class = f" of class {claim.class_name} ({' or '.join(models)})" if models else ""
+            return f"no GPU{of_class} is large enough; the largest of the pool has {format_size(largest)}"
+        reasons = [explain_impossible(self._cluster.hosts, demand) for demand in demands]
+        return None if None in reasons else reasons[0]
+
     def explain(self, claim: ClaimRecord) -> str:
         """Why it has to wait: of all hosts, the reason of that which comes nearest."""
         if not self._groups:
@@ -131,14 +153,17 @@ class Placing:
             gpu.index: free[place] + (lease.milli if gpu.index in own else 0)
             for place, gpu in enumerate(gpus)
         }
-        fitting = [index for index in left if left[index] >= milli]
-        fitting.sort(key=lambda index: (index not in own, left[index], index))
-        if len(fitting) < claim.gpus:
-            return (
-                f"{len(fitting)} of the {claim.gpus} GPUs that it asks for have {milli} milli free "
-                f"on its host {lease.host}"
-            )
+        # what runs cannot leave its GPU; more of them may come
+        fitting = sorted(
+            (index for index in left if left[index] >= milli),
+            key=lambda index: (index not in own, left[index], index),
+        )
         chosen = fitting[: claim.gpus]
+        kept = min(len(own), claim.gpus)
+        if len(own.intersection(chosen)) < kept:
+            return f"its own GPU on host {lease.host} has no {milli} milli free for it"
+        if len(chosen) < claim.gpus:
+            return f"{len(chosen)} GPUs of host {lease.host} have {milli} milli free, and it asks for {claim.gpus}"
         self._cluster.remove(f"{lease.host}/{claim.name}")
         grant = Grant(lease.host, tuple(sorted(chosen)), milli)
         self.take(grant, claim.name)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
-from vgpumgr.errors import PoolStoreError
+from vgpumgr.errors import PoolStoreError, UsageError
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.pool.scheduler.model import GPU_MILLI
@@ -166,6 +166,15 @@ class LeaseRecord:
     def key(self) -> str:
         """Its place in the store."""
         return lease_key(self.host, self.claim)
+
+
+def check_name(name: str, what: str) -> None:
+    """Raises UsageError."""
+    if not NAME.fullmatch(name):
+        raise UsageError(
+            f"no name of a {what}: {name!r}",
+            why="it has lower-case letters, digits, dots and dashes, and at most 63 of them",
+        )
 
 
 def lease_key(host: str, claim: str) -> str:
