@@ -280,3 +280,16 @@ def test_two_machines_share_an_etcd(
                 status = ok(cli.run("pool", "status", "-o", "json"))
                 assert status["claims"]["granted"] == 3
                 assert status["pool"]["engine"] == "etcd"
+
+
+def test_a_join_that_failed_can_be_tried_again(cli: Cli, tmp_path: Path) -> None:
+    directory = tmp_path / "etcd"
+    directory.mkdir()
+    words = ("pool", "join", "--name", "a", "-o", "json", "--etcd")
+    refused(cli.run(*words, "http://127.0.0.1:1"), "VG373", 1)
+    refused(cli.run("pool", "status", "-o", "json"), "VG378", 5)
+    with Etcd(directory).running() as etcd:
+        refused(cli.run(*words, etcd.urls[0]), "VG378", 5)
+        ok(cli.run("pool", "init", "--etcd", etcd.urls[0], "-o", "json"))
+        assert ok(cli.run(*words, etcd.urls[0]))["gpus"] == 2
+        assert ok(cli.run(*words, etcd.urls[0]))["gpus"] == 2

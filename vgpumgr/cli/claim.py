@@ -148,9 +148,9 @@ def resize(
 
 @app.single("delete")
 def delete(context: Context, claim: ClaimName) -> int:
-    """Delete a claim; its GPUs are free when its host has ended what runs.
+    """Delete a claim and free its GPUs.
 
-    The exit code is 8 while the host has not done so.
+    They are free when the host has ended what runs; while it has not, the exit code is 8.
 
     \b
     Examples:

@@ -412,7 +412,7 @@ def join(
 
 @app.listing("status")
 def status(context: Context) -> None:
-    """Show the pool: its hosts, what of their GPUs is free, who leads.
+    """Show a pool's hosts, what is free, and who leads.
 
     Where the store does not answer, the error says so; what runs goes on.
 
@@ -446,9 +446,10 @@ _HOSTS = (
 
 @app.command("serve")
 def serve(context: Context) -> None:
-    """Be a host of the pool until Ctrl-C: it is heard, and its GPUs are granted.
+    """Be a host of the pool until Ctrl-C.
 
-    One of the hosts that serve leads: it grants. When it ends, another does. Leases stay.
+    The host is heard, and its GPUs are granted. One of the hosts that serve leads: it grants. When
+    it ends, another does. Leases stay.
 
     \b
     Examples:

@@ -366,11 +366,26 @@ def join_pool(
             f"this machine is host {membership.host} of the pool already",
             hint=f"vgpumgr pool join --name {membership.host}",
         )
+    if membership != known:
+        # its id is kept before the pool knows it, so that the same machine can try again
+        _write_membership(machine, membership)
     pool = _open_store(machine, membership)
     try:
-        pool.join(host, gpus)
+        _join_once(pool, host, gpus, machine if known is None else None)
         pool.membership = replace(membership, host=host)
         _write_membership(machine, pool.membership)
         yield pool
     finally:
         pool.store.close()
+
+
+def _join_once(pool: Pool, host: str, gpus: Sequence[GpuRecord], new: Machine | None) -> None:
+    """``new``: the machine that knew no pool before; what has failed leaves it so."""
+    try:
+        pool.join(host, gpus)
+    except PoolOutcomeError:
+        raise  # the pool may know it by now
+    except VgpumgrError:
+        if new is not None:
+            (new.state_dir / FILE_NAME).unlink(missing_ok=True)
+        raise
