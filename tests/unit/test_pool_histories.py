@@ -18,7 +18,16 @@ from tests.support.memory_store import MemoryStore
 from vgpumgr.errors import PoolMemberError
 from vgpumgr.pool.control.controller import Controller
 from vgpumgr.pool.control.host import Action, Begin, HostAgent
-from vgpumgr.pool.control.records import HostRecord, LeaseRecord, Timing, put
+from vgpumgr.pool.control.records import (
+    ClaimRecord,
+    HostRecord,
+    HostState,
+    IfLost,
+    LeaseRecord,
+    Timing,
+    View,
+    put,
+)
 from vgpumgr.pool.store.interface import At, Delete, Snapshot, Transaction
 from vgpumgr.pool.store.steps import drive
 
@@ -154,3 +163,33 @@ def test_two_machines_are_not_one_host() -> None:
     unknown = HostAgent(HostRecord("x", "machine"), TIMING, clock.monotonic_s)
     with pytest.raises(PoolMemberError, match="not in the pool"):
         drive(store, unknown.step(lambda _: None))
+
+
+@pytest.mark.parametrize("state", [HostState.SUSPECT, HostState.FENCED])
+def test_a_life_of_the_host_that_no_controller_has_seen_counts(state: HostState) -> None:
+    """What began in it may run for the fence time, however long the host was suspect before."""
+    clock = FakeClock()
+    store = MemoryStore(clock.monotonic_s)
+    agent = make_agent(clock, store)
+    lease = LeaseRecord("claim", "h", (0,), 500, if_lost=IfLost.MOVE)
+    claim = ClaimRecord("claim", "default", host="h", memory_bytes=1)
+    store.transact(
+        Transaction((), (put(lease), put(claim), put(HostRecord("h", "machine", state))))
+    )
+    controller = Controller("c", TIMING, clock.monotonic_s)
+    view = View(store.range("p/"))
+    if state is HostState.SUSPECT:
+        list(controller.plan(view))
+        clock.sleep(TIMING.away_s - 1)
+    drive(store, agent.step(lambda _: None))
+    assert [one.until_s for one in agent.sessions.values()] == [clock.now_s + TIMING.fence_s]
+    clock.sleep(TIMING.ttl_s)
+    # it is gone again: neither is it fenced, nor is its lease given away, until the whole time has passed
+    while clock.now_s < agent.sessions["claim"].until_s:  # type: ignore[operator]
+        drive(store, controller.step())
+        assert lease.key in store.entries
+        clock.sleep(1)
+    for _ in range(20):
+        drive(store, controller.step())
+        clock.sleep(1)
+    assert lease.key not in store.entries

@@ -14,10 +14,12 @@ from vgpumgr.model.frozen import dataclass
 from vgpumgr.pool.control.records import (
     ROOT,
     HostRecord,
+    HostState,
     IfLost,
     LeaseRecord,
     Timing,
     alive_key,
+    put,
     read_record,
 )
 from vgpumgr.pool.scheduler.model import GPU_MILLI
@@ -124,21 +126,24 @@ class HostAgent:
                 held_by=(f"machine {current.value}",),
                 hint="vgpumgr pool join --name OTHER",
             )
-        put = Put(key, self._host.id, self._lease)
-        revision = current.revision if current else 0
-        known = At(self._host.key, (yield from self._find_record()))
-        transaction = Transaction((At(key, revision), known), (put,))
-        self._is_registered = bool((yield transacting(transaction)))
+        record, at = yield from self._find_record()
+        # Its record gets another revision, too: a controller that saw the host suspect before begins to wait anew, even
+        # where it never sees this life of the host.
+        if record.state is HostState.FENCED:
+            record = replace(record, state=HostState.SUSPECT)
+        changes = (Put(key, self._host.id, self._lease), put(record))
+        compares = (At(key, current.revision if current else 0), at)
+        self._is_registered = bool((yield transacting(Transaction(compares, changes))))
 
-    def _find_record(self) -> Steps[int]:
+    def _find_record(self) -> Steps[tuple[HostRecord, At]]:
         found = yield lambda store: store.get(self._host.key)
-        if found is None or read_record(HostRecord, found).id != self._host.id:
+        record = None if found is None else read_record(HostRecord, found)
+        if record is None or record.id != self._host.id:
             raise PoolMemberError(
                 f"host {self._host.name} of this machine is not in the pool",
                 hint="vgpumgr pool join",
             )
-        revision: int = found.revision
-        return revision
+        return record, At(self._host.key, found.revision)
 
     def check_time(self) -> list[Action]:
         """Ends sessions whose time is over."""
