@@ -65,6 +65,8 @@ class Actor:
         self.name = name
         self.epoch = 0
         self.is_cut_off = False
+        #: while it is cut off: of calls; the answers to the others are lost
+        self.loss = 1.0
         self.paused_until_s = 0.0
         self.process: Process | None = None
         self.waiting = 0
@@ -232,6 +234,7 @@ class World:
         self.changed = 0
         self._checked = (0, 0, 0)
         self._leases: Mapping[str, str] = {}
+        self._gone: set[str] = set()
         self._fill()
 
     def _fill(self) -> None:
@@ -263,7 +266,7 @@ class World:
             delay_s = draw.uniform(PATIENCE_S, 20)
             self.count["calls late"] += 1
         is_lost = actor.is_cut_off or self._is_store_down
-        if is_lost and draw.random() < 0.8:
+        if is_lost and draw.random() < (actor.loss if actor.is_cut_off else 0.9):
             self.count["calls lost"] += 1
             return
         is_answer_lost = is_lost or (self.now_s < FAULTS_S and draw.random() < 0.01)
@@ -303,7 +306,7 @@ class World:
             self._is_store_down = True
             self.at(end_s, lambda: setattr(self, "_is_store_down", False))
         elif kind == "cut off":
-            actor.is_cut_off = True
+            actor.is_cut_off, actor.loss = True, draw.choice([1.0, 1.0, 0.7])
             self.at(end_s, lambda: setattr(actor, "is_cut_off", False))
         elif kind == "pause":
             actor.paused_until_s = max(actor.paused_until_s, end_s)
@@ -328,7 +331,7 @@ class World:
         draw, view = self.draw, self.view()
         claims = [claim for claim in view.claims.values() if not claim.is_ending]
         kind = draw.choice(["create", "create", "delete", "resize"])
-        if kind == "create" and len(claims) < 14:
+        if kind == "create" and len(claims) < 18:
             self._claims += 1
             name, class_name = f"claim-{self._claims}", draw.choice(["default", "spread"])
             claim = ClaimRecord(
@@ -344,7 +347,7 @@ class World:
             self.store.transact(Transaction((view.at(claim.key),), (put(changed),)))
         self.count[f"claims {kind}d"] += 1
         if self.now_s < FAULTS_S:
-            self.at(self.now_s + draw.expovariate(1 / 2), self._use)
+            self.at(self.now_s + draw.expovariate(1 / 1.5), self._use)
 
     def _draw_size(self) -> tuple[int, int | None, float | None]:
         draw = self.draw
@@ -405,6 +408,11 @@ class World:
         holders = Counter(lease.claim for lease in view.leases.values())
         if twice := [claim for claim, count in holders.items() if count > 1]:
             raise BrokenError(f"several leases of one claim: {twice}")
+        if back := self._gone & view.claims.keys():
+            raise BrokenError(f"deleted, and back: {back}")
+        self._gone |= {
+            name for name in self._leases if name.startswith("claim-")
+        } - view.claims.keys()
         states = {f"host {host.name}": str(host.state) for host in view.hosts.values()}
         places = {claim.name: claim.host or "" for claim in view.claims.values()}
         for name, state in {**states, **places}.items():
