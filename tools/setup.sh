@@ -208,6 +208,10 @@ install_prometheus() {
 	unpack_program prometheus-node-exporter prometheus-node-exporter
 }
 
+# etcd, never installed: what the tests of the pool's store run
+setup_etcd() { setup_debian_tests; locked etcd install_etcd; }
+install_etcd() { unpack_program etcd etcd-server; }
+
 # unpack_program NAME PACKAGE [OTHER]: a program of Debian's archive, into the cache
 unpack_program() {
 	local tmp
@@ -236,7 +240,7 @@ install_apparmor() {
 }
 
 # what tests need that boot neither a guest nor the lab host
-setup_fast() { setup_debian_tests; setup_python_tests; setup_native; setup_nvcc; setup_prometheus; }
+setup_fast() { setup_debian_tests; setup_python_tests; setup_native; setup_nvcc; setup_prometheus; setup_etcd; }
 # and all but PyTorch
 setup_tests() { setup_fast; setup_lintian; setup_rpm; setup_apparmor; setup_lab; }
 setup_all() {

@@ -24,6 +24,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.attached_machine import Attached, attached_machine
+from tests.support.programs import find_program
 from vgpumgr.app.metric_spec import MIG_SHARE_METRICS, SHARE_METRICS
 from vgpumgr.app.metrics import METRICS as TABLE
 from vgpumgr.cli.http import HttpBackend
@@ -271,15 +272,8 @@ def test_board_variables_and_queries_belong_together(series: Series) -> None:
     assert families == {spec.name for spec in TABLE}, "a metric that no panel shows"
 
 
-def find_program(name: str) -> Path:
-    program = Path(os.environ.get("VGPUMGR_CACHE", ROOT / ".cache")) / name
-    if not program.exists():
-        pytest.skip(f"{name} is not there: ./run setup")
-    return program
-
-
 def promtool(*arguments: str, stdin: str | None = None, status: int = 0) -> str:
-    program = os.environ.get("VGPUMGR_PROMTOOL") or find_program("promtool")
+    program = find_program("promtool", "VGPUMGR_PROMTOOL")
     done = subprocess.run(
         [program, *arguments], input=stdin, capture_output=True, text=True, check=False
     )

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from vgpumgr.app.application import Application
     from vgpumgr.cli.http import HttpBackend
     from vgpumgr.errors import VgpumgrError
+    from vgpumgr.pool.control.records import GpuRecord
+    from vgpumgr.pool.operations import PoolOperations
+    from vgpumgr.pool.store.gateway import Endpoints
 
 #: from when a daemon owns the machine until it listens
 DAEMON_START_S = 3.0
@@ -280,3 +283,31 @@ def format_defaults() -> str:
     from vgpumgr.server.settings import format_defaults as render
 
     return render()
+
+
+@contextmanager
+def open_pool(options: GlobalOptions) -> Iterator[PoolOperations]:
+    """The pool that this host is in. Raises PoolNotFoundError, PoolStoreError."""
+    from vgpumgr.pool.membership import open_pool as open_it
+    from vgpumgr.pool.operations import PoolOperations
+
+    with open_it(options.machine) as pool:
+        yield PoolOperations(pool)
+
+
+def init_pool(options: GlobalOptions, etcd: Endpoints | None, policy: str) -> dict[str, Any]:
+    """Makes a pool. Raises PoolExistsError, PoolStoreError."""
+    from vgpumgr.pool.membership import init_pool as init
+
+    with init(options.machine, etcd, policy) as pool:
+        return {"id": pool.record(pool.view()).id, "store": pool.where}
+
+
+def join_pool(
+    options: GlobalOptions, etcd: Endpoints | None, host: str, gpus: Sequence[GpuRecord]
+) -> str:
+    """Makes this host part of a pool; answers where its store is. Raises PoolMemberError, PoolStoreError."""
+    from vgpumgr.pool.membership import join_pool as join
+
+    with join(options.machine, etcd, host, gpus) as pool:
+        return pool.where

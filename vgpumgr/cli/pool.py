@@ -1,4 +1,4 @@
-"""``vgpumgr pool``: which host of many gets a task, tried on files of hosts and tasks."""
+"""``vgpumgr pool``: hosts that share their GPUs, and which of them gets a task, tried on files of hosts and tasks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, BadParameter, Context, Option
 
+from vgpumgr.cli.backend import init_pool, join_pool, open_pool
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
     ABSENT,
@@ -32,6 +33,7 @@ from vgpumgr.errors import (
 
 if TYPE_CHECKING:
     from vgpumgr.pool.simulation import Trace
+    from vgpumgr.pool.store.gateway import Endpoints
 
 app = App()
 _SCHEMA = "vgpumgr/v1"
@@ -309,6 +311,153 @@ def generate(
             f"{directory / 'tasks.csv'}: {len(tasks)} tasks, which ask for {asked:.0f} GPUs",
         ],
     )
+
+
+Etcd = Annotated[
+    str | None,
+    Option("--etcd", metavar="URL,...", help="The members of an etcd, as https://10.0.0.1:2379."),
+]
+EtcdCa = Annotated[
+    str | None, Option("--etcd-ca", metavar="FILE", help="Who signs etcd's certificates.")
+]
+EtcdCert = Annotated[
+    str | None, Option("--etcd-cert", metavar="FILE", help="This host's certificate for etcd.")
+]
+EtcdKey = Annotated[str | None, Option("--etcd-key", metavar="FILE", help="Its key.")]
+
+
+def _read_endpoints(
+    etcd: str | None, ca: str | None, certificate: str | None, key: str | None
+) -> Endpoints | None:
+    """Raises UsageError for files of TLS without an etcd."""
+    from vgpumgr.pool.store.gateway import Endpoints
+
+    names = (ca, certificate, key)
+    ca, certificate, key = (str(Path(name).absolute()) if name else None for name in names)
+    if etcd is None:
+        if any(names):
+            raise UsageError("files of TLS are given, and no etcd", hint="--etcd https://HOST:2379")
+        return None
+    urls = tuple(url.strip().rstrip("/") for url in etcd.split(",") if url.strip())
+    return Endpoints(urls, ca, certificate, key)
+
+
+@app.single("init")
+def init(
+    context: Context,
+    etcd: Etcd = None,
+    etcd_ca: EtcdCa = None,
+    etcd_cert: EtcdCert = None,
+    etcd_key: EtcdKey = None,
+    policy: Annotated[
+        str, Option("--policy", metavar="POLICY", parser=_policy, help=f"{_POLICIES}.")
+    ] = "fgd",
+) -> None:
+    """Make a pool: of this host, or of all that use an etcd.
+
+    The policy is that of the class default; others are spread, and whole for whole GPUs.
+
+    \b
+    Examples:
+      vgpumgr pool init
+      vgpumgr pool init --etcd http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379
+      vgpumgr pool init --etcd https://10.0.0.1:2379 --etcd-ca ca.crt --etcd-cert a.crt --etcd-key a.key
+    """
+    options = _open(context, "init").options
+    made = init_pool(options, _read_endpoints(etcd, etcd_ca, etcd_cert, etcd_key), policy)
+    lines = [f"a new pool in {made['store']}", "next: vgpumgr pool join"]
+    print_single(context, {"schema": _SCHEMA, "pool": made}, lines)
+
+
+@app.single("join")
+def join(
+    context: Context,
+    name: Annotated[
+        str | None,
+        Option("--name", metavar="HOST", help="This host's name there; by default that it has."),
+    ] = None,
+    etcd: Etcd = None,
+    etcd_ca: EtcdCa = None,
+    etcd_cert: EtcdCert = None,
+    etcd_key: EtcdKey = None,
+) -> None:
+    """Make this host and its GPUs part of a pool.
+
+    Again, it brings the pool up to date about them. What is granted there needs vgpumgr pool serve.
+
+    \b
+    Examples:
+      vgpumgr pool join
+      vgpumgr pool join --etcd http://10.0.0.1:2379,http://10.0.0.2:2379 --name gpu-a
+    """
+    import socket
+
+    from vgpumgr.pool.control.records import GpuRecord, check_name
+
+    session = _open(context, "join")
+    host = name or socket.gethostname().partition(".")[0].lower()
+    check_name(host, "host")
+    endpoints = _read_endpoints(etcd, etcd_ca, etcd_cert, etcd_key)
+    gpus = [
+        GpuRecord(host, gpu["index"], gpu["uuid"], gpu["model"], gpu["memory_total_bytes"])
+        for gpu in session.call("list_gpus")["gpus"]
+        if gpu["memory_total_bytes"]
+    ]
+    where = join_pool(session.options, endpoints, host, gpus)
+    document = {"schema": _SCHEMA, "host": host, "gpus": len(gpus), "store": where}
+    count = "1 GPU" if len(gpus) == 1 else f"{len(gpus)} GPUs"
+    lines = [f"host {host} is in the pool with {count}", "next: vgpumgr pool serve"]
+    print_single(context, document, lines)
+
+
+@app.listing("status")
+def status(context: Context) -> None:
+    """Show a pool's hosts, what is free, and who leads.
+
+    Where the store does not answer, the error says so; what runs goes on.
+
+    \b
+    Examples:
+      vgpumgr pool status
+      vgpumgr pool status -o json
+    """
+    session = _open(context, "status")
+    with open_pool(session.options) as pool:
+        found = pool.describe()
+    print_list(context, {"schema": _SCHEMA, **found}, found["hosts"], _HOSTS, "name")
+    counts = ", ".join(f"{count} {state}" for state, count in found["claims"].items() if count)
+    free, leader = found["gpu_free_milli"] / 1000, found["leader"] or "none"
+    session.streams.note(
+        f"{free:g} of {found['gpus']} GPUs free; claims: {counts or 'none'}; leader: {leader}"
+    )
+
+
+_HOSTS = (
+    value_column("name"),
+    value_column("state"),
+    Column(
+        "models", lambda row: ", ".join(sorted({gpu["model"] for gpu in row["gpus"]})) or ABSENT
+    ),
+    Column("gpus", lambda row: str(len(row["gpus"])), right=True),
+    Column("free", lambda row: _describe_gpus([gpu["free_milli"] for gpu in row["gpus"]])),
+    value_column("leases", right=True),
+)
+
+
+@app.command("serve")
+def serve(context: Context) -> None:
+    """Be a host of the pool until Ctrl-C.
+
+    The host is heard, and its GPUs are granted. One of the hosts that serve leads: it grants. When
+    it ends, another does. Leases stay.
+
+    \b
+    Examples:
+      vgpumgr pool serve
+    """
+    session = _open(context, "serve")
+    with open_pool(session.options) as pool:
+        pool.serve(session.streams.note)
 
 
 def _open(context: Context, verb: str) -> Session:

@@ -293,3 +293,51 @@ class PoolFileMissingError(VgpumgrError, id="VG371", exit_code=Exit.NOT_FOUND):
 
 class PoolTaskNotFoundError(VgpumgrError, id="VG372", exit_code=Exit.NOT_FOUND):
     """The file of tasks has no task of this name."""
+
+
+class PoolStoreError(VgpumgrError, id="VG373", http_status=503):
+    """The pool's store does not answer, or refuses; what runs on its leases goes on, and nothing new is granted."""
+
+
+class PoolOutcomeError(PoolStoreError, id="VG374"):
+    """The pool's store has not answered to a change, which may have been made."""
+
+
+class PoolLeaseError(PoolStoreError, id="VG375", exit_code=Exit.BUSY):
+    """A lease of the pool's store was not kept alive, and has ended."""
+
+
+class PoolHistoryError(PoolStoreError, id="VG376"):
+    """The pool's store no longer has events that old; its entries have to be read again."""
+
+
+class PoolMemberError(VgpumgrError, id="VG377", exit_code=Exit.BUSY):
+    """This host is not in the pool, or another machine is there under its name."""
+
+
+class PoolNotFoundError(VgpumgrError, id="VG378", exit_code=Exit.NOT_FOUND):
+    """This host knows no pool, or the store that it knows has none."""
+
+
+class PoolExistsError(VgpumgrError, id="VG379", exit_code=Exit.BUSY):
+    """There is a pool already, in this store or on this host."""
+
+
+class PoolVersionError(VgpumgrError, id="VG382", exit_code=Exit.NOT_SUPPORTED):
+    """The pool's records are of another version of vgpumgr."""
+
+
+class ClaimNotFoundError(VgpumgrError, id="VG383", exit_code=Exit.NOT_FOUND):
+    """The pool has no claim of this name."""
+
+
+class ClaimExistsError(VgpumgrError, id="VG384", exit_code=Exit.BUSY):
+    """The pool has a claim of this name, or it was changed at the same time."""
+
+
+class ClassNotFoundError(VgpumgrError, id="VG385", exit_code=Exit.NOT_FOUND):
+    """The pool has no class of this name."""
+
+
+class ClaimImpossibleError(VgpumgrError, id="VG386", exit_code=Exit.NOT_SUPPORTED):
+    """No GPU of the pool can ever hold the claim; the limit is named."""

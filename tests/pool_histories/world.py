@@ -1,0 +1,451 @@
+"""A pool in one process and in simulated time. Each seed is one history, always the same.
+
+The controllers and the hosts' agents are the program's own. Their calls of the store are messages, which come late,
+twice or never, and so do the answers. Who waits for one longer than ``PATIENCE_S`` gives up, and it may come all the
+same.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tests.support.memory_store import MemoryStore
+from vgpumgr.errors import PoolOutcomeError, PoolStoreError
+from vgpumgr.pool.control.controller import Controller
+from vgpumgr.pool.control.host import Action, Begin, HostAgent, Session
+from vgpumgr.pool.control.placing import sum_leases
+from vgpumgr.pool.control.records import (
+    POOL,
+    ROOT,
+    VERSION,
+    ClaimRecord,
+    ClassRecord,
+    GpuRecord,
+    HostRecord,
+    IfLost,
+    PoolRecord,
+    Timing,
+    View,
+    format_record,
+    lease_key,
+    put,
+)
+from vgpumgr.pool.store.interface import Put, Transaction
+
+TIMING = Timing(2, 7, 2)
+PATIENCE_S = 1.0
+#: so long things go wrong, and then they do not any more
+FAULTS_S = 50.0
+QUIET_S = 25.0
+HOSTS, GPUS, CONTROLLERS = 3, 2, 2
+GIB = 1 << 30
+
+
+class BrokenError(AssertionError):
+    """An invariant does not hold."""
+
+
+class Sleep(float):
+    """What a process yields to wait."""
+
+
+Process = Generator[Any, Any, None]
+
+
+class Actor:
+    """A process on a machine with a clock of its own; ``epoch`` counts its lives."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.epoch = 0
+        self.is_cut_off = False
+        #: while it is cut off: of calls; the answers to the others are lost
+        self.loss = 1.0
+        self.paused_until_s = 0.0
+        self.process: Process | None = None
+        self.waiting = 0
+        self._rate = 1 + world.draw.uniform(-0.01, 0.01)
+        self._offset_s = world.draw.uniform(0, 1e6)
+
+    def read_clock_s(self) -> float:
+        return self._offset_s + self._rate * self.world.now_s
+
+    @property
+    def is_paused(self) -> bool:
+        return self.world.now_s < self.paused_until_s
+
+    def make_process(self) -> Process:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        self.epoch += 1
+        self.process = self.make_process()
+        self.resume(None)
+
+    def crash(self) -> None:
+        self.epoch += 1
+        self.process = None
+
+    def resume(self, answer: object) -> None:
+        """Goes on with an answer, or with an error, when it is not paused."""
+        if self.is_paused:
+            epoch = self.epoch
+            self.world.at(self.paused_until_s, lambda: epoch == self.epoch and self.resume(answer))
+            return
+        process = self.process
+        if process is None:
+            return
+        is_error = isinstance(answer, Exception)
+        wanted = process.throw(answer) if is_error else process.send(answer)
+        self.waiting += 1
+        if isinstance(wanted, Sleep):
+            self._expect(self.world.now_s + wanted, None)
+        else:
+            self._expect(self.world.now_s + PATIENCE_S, PoolOutcomeError("no answer"))
+            self.world.send(self, wanted)
+
+    def _expect(self, time_s: float, answer: object) -> None:
+        self.world.at(time_s, self.answering(answer))
+
+    def answering(self, answer: object) -> Callable[[], None]:
+        """Resumes with it, unless it has gone on or died meanwhile."""
+        key = (self.epoch, self.waiting)
+
+        def answer_now() -> None:
+            if (self.epoch, self.waiting) == key and self.process is not None:
+                self.waiting += 1  # another answer comes too late
+                self.resume(answer)
+
+        return answer_now
+
+
+class ControllerActor(Actor):
+    """A controller, begun anew after each crash."""
+
+    def make_process(self) -> Process:
+        controller = self.world.make_controller(
+            f"{self.name}.{self.epoch}", TIMING, self.read_clock_s
+        )
+        while True:
+            try:
+                if (yield from controller.step()):
+                    self.world.count["rounds"] += 1
+            except PoolStoreError:
+                self.world.count["rounds broken"] += 1
+            yield Sleep(self.world.draw.uniform(0.5, 1.2))
+
+
+class HostActor(Actor):
+    """A host: its agent, and the sessions, which outlive it."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.record = HostRecord(name, f"machine-{name}")
+        self.sessions: dict[str, Session] = {}
+        self.agent: HostAgent | None = None
+
+    def make_process(self) -> Process:
+        agent = self.agent = self.world.make_agent(
+            self.record, TIMING, self.read_clock_s, self.sessions
+        )
+        while True:
+            try:
+                yield from agent.step(self.act)
+            except PoolStoreError:
+                self.world.count["heartbeats lost"] += 1
+            self.world.count["refused"] += agent.refused
+            agent.refused = 0
+            yield Sleep(self.world.draw.uniform(0.5, 1.2))
+
+    def act(self, actions: list[Action]) -> None:
+        for action in actions:
+            self.world.changed += 1
+            if isinstance(action, Begin):
+                known = self.sessions.get(action.session.claim)
+                if known is None:
+                    self.world.count["sessions"] += 1
+                elif known.token != action.session.token:
+                    self.world.count["sessions resized"] += 1
+                self.sessions[action.session.claim] = action.session
+            else:
+                self._end(action.claim)
+            self.world.check()
+
+    def _end(self, claim: str) -> None:
+        ending = self.sessions[claim] = replace(self.sessions[claim], is_ending=True)
+        if ending.until_s is not None and ending.until_s <= self.read_clock_s():
+            self.world.count["sessions fenced"] += 1
+        duration_s = self.world.draw.uniform(0, 0.9 * TIMING.grace_s)
+        self.world.at(self.world.now_s + duration_s, lambda: self._ended(claim, ending))
+
+    def _ended(self, claim: str, ending: Session) -> None:
+        if self.sessions.get(claim) == ending:
+            del self.sessions[claim]
+            if self.agent is not None:
+                self.agent.ended(claim)
+
+    def crash(self) -> None:
+        super().crash()
+        self.sessions, self.agent = {}, None
+
+    def kill_agent(self) -> None:
+        super().crash()
+        self.agent = None
+
+    def list_live(self) -> list[Session]:
+        """What runs: one whose time is over has ended by itself, and a host that stands still runs nothing."""
+        now_s = self.read_clock_s()
+        return [
+            session
+            for session in self.sessions.values()
+            if not self.is_paused and (session.until_s is None or now_s < session.until_s)
+        ]
+
+
+class World:
+    """One history. The makers are replaced by those that do something wrong, to see that it is noticed."""
+
+    def __init__(
+        self,
+        seed: int,
+        make_controller: Callable[..., Controller] = Controller,
+        make_agent: Callable[..., HostAgent] = HostAgent,
+    ) -> None:
+        self.make_controller = make_controller
+        self.make_agent = make_agent
+        self.draw = random.Random(seed)
+        self.now_s = 0.0
+        self.count: Counter[str] = Counter()
+        self._events: list[tuple[float, int, Callable[[], object]]] = []
+        self._number = 0
+        self.store = MemoryStore(lambda: self.now_s)
+        self.controllers = [ControllerActor(self, f"c{n}") for n in range(CONTROLLERS)]
+        self.hosts = [HostActor(self, f"h{n}") for n in range(HOSTS)]
+        self.actors: list[Actor] = [*self.controllers, *self.hosts]
+        self._is_store_down = False
+        self._claims = 0
+        #: counts changes of sessions
+        self.changed = 0
+        self._checked = (0, 0, 0)
+        self._leases: Mapping[str, str] = {}
+        self._gone: set[str] = set()
+        self._fill()
+
+    def _fill(self) -> None:
+        changes = [
+            Put(POOL, format_record(PoolRecord("sim", VERSION, TIMING))),
+            put(ClassRecord("default")),
+            put(ClassRecord("spread", "spread")),
+        ]
+        for host in self.hosts:
+            changes.append(put(host.record))
+            changes += [
+                put(GpuRecord(host.name, n, f"GPU-{host.name}-{n}", "A100", 80 * GIB))
+                for n in range(GPUS)
+            ]
+        self.store.transact(Transaction((), tuple(changes)))
+
+    def at(self, time_s: float, event: Callable[[], object]) -> None:
+        self._number += 1
+        heapq.heappush(self._events, (time_s, self._number, event))
+
+    # the network
+
+    def send(self, actor: Actor, call: Callable[[MemoryStore], object]) -> None:
+        """A call of the store and its answer."""
+        draw, answering = self.draw, actor.answering
+        key = (actor.epoch, actor.waiting)
+        delay_s = draw.uniform(0.001, 0.05)
+        if draw.random() < 0.02 and self.now_s < FAULTS_S:
+            delay_s = draw.uniform(PATIENCE_S, 20)
+            self.count["calls late"] += 1
+        is_lost = actor.is_cut_off or self._is_store_down
+        if is_lost and draw.random() < (actor.loss if actor.is_cut_off else 0.9):
+            self.count["calls lost"] += 1
+            return
+        is_answer_lost = is_lost or (self.now_s < FAULTS_S and draw.random() < 0.01)
+
+        def execute() -> None:
+            try:
+                answer: object = call(self.store)
+            except PoolStoreError as error:
+                answer = error
+            if is_answer_lost:
+                self.count["answers lost"] += 1
+            elif (actor.epoch, actor.waiting) == key:
+                self.at(self.now_s + draw.uniform(0.001, 0.05), answering(answer))
+
+        self.at(self.now_s + delay_s, execute)
+        if draw.random() < 0.02 and self.now_s < FAULTS_S:
+            self.count["calls doubled"] += 1
+            self.at(self.now_s + draw.uniform(0.1, 20), lambda: self._repeat(call))
+
+    def _repeat(self, call: Callable[[MemoryStore], object]) -> None:
+        try:
+            call(self.store)
+        except PoolStoreError:
+            self.count["calls doubled and refused"] += 1
+
+    # what goes wrong, and who uses the pool
+
+    def _break_something(self) -> None:
+        draw = self.draw
+        kind = draw.choice(
+            ["crash", "crash", "kill agent", "pause", "cut off", "cut off", "store down"]
+        )
+        duration_s = draw.choice([draw.uniform(0.1, 3), draw.uniform(2, 25)])
+        end_s = min(self.now_s + duration_s, FAULTS_S)
+        actor: Actor = draw.choice(self.actors)
+        if kind == "store down":
+            self._is_store_down = True
+            self.at(end_s, lambda: setattr(self, "_is_store_down", False))
+        elif kind == "cut off":
+            actor.is_cut_off, actor.loss = True, draw.choice([1.0, 1.0, 0.7])
+            self.at(end_s, lambda: setattr(actor, "is_cut_off", False))
+        elif kind == "pause":
+            actor.paused_until_s = max(actor.paused_until_s, end_s)
+        elif actor.process is None:
+            kind = "nothing: it is down"
+        elif kind == "kill agent" and isinstance(actor, HostActor):
+            actor.kill_agent()
+            self.at(end_s, actor.start)
+        else:
+            kind = f"crash of a {'host' if isinstance(actor, HostActor) else 'controller'}"
+            actor.crash()
+            self.at(end_s, actor.start)
+        self.count[kind] += 1
+        self.at(self.now_s + draw.expovariate(1 / 4), self._break_later)
+
+    def _break_later(self) -> None:
+        if self.now_s < FAULTS_S:
+            self._break_something()
+
+    def _use(self) -> None:
+        """One change by a user, whose own call is answered at once."""
+        draw, view = self.draw, self.view()
+        claims = [claim for claim in view.claims.values() if not claim.is_ending]
+        kind = draw.choice(["create", "create", "delete", "resize"])
+        if kind == "create" and len(claims) < 18:
+            self._claims += 1
+            name, class_name = f"claim-{self._claims}", draw.choice(["default", "spread"])
+            claim = ClaimRecord(
+                name, class_name, *self._draw_size(), if_lost=draw.choice(list(IfLost))
+            )
+            self.store.transact(Transaction((), (put(claim),)))
+        elif claims:
+            claim = draw.choice(claims)
+            changed = replace(claim, is_ending=True)
+            if kind == "resize":
+                gpus, memory, compute = self._draw_size()
+                changed = replace(claim, gpus=gpus, memory_bytes=memory, compute_percent=compute)
+            self.store.transact(Transaction((view.at(claim.key),), (put(changed),)))
+        self.count[f"claims {kind}d"] += 1
+        if self.now_s < FAULTS_S:
+            self.at(self.now_s + draw.expovariate(1 / 1.5), self._use)
+
+    def _draw_size(self) -> tuple[int, int | None, float | None]:
+        draw = self.draw
+        if draw.random() < 0.2:
+            return draw.choice([1, 1, 2, 3]), None, None
+        return 1, draw.choice([10, 20, 40, 80, 90]) * GIB, draw.choice([None, 25.0, 50.0])
+
+    # the run
+
+    def run(self) -> Counter[str]:
+        """Raises BrokenError."""
+        for actor in self.actors:
+            actor.start()
+        self.at(1.0, self._use)
+        self.at(5.0, self._break_later)
+        while self._events:
+            time_s, _, event = heapq.heappop(self._events)
+            if time_s > FAULTS_S + QUIET_S:
+                break
+            self.now_s = time_s
+            event()
+            self.check()
+        self.check_end()
+        return self.count
+
+    def view(self) -> View:
+        return View(self.store.range(ROOT))
+
+    def check(self) -> None:
+        """What holds at every moment; asked where something has changed, and each second."""
+        state = (self.store.revision, self.changed, int(self.now_s))
+        if state == self._checked:
+            return
+        if self.store.revision != self._checked[0]:
+            self._check_store()
+        self._checked = state
+        running: dict[str, str] = {}
+        for host in self.hosts:
+            used: dict[int, int] = {}
+            for session in host.list_live():
+                for gpu in session.gpus:
+                    used[gpu] = used.get(gpu, 0) + session.milli
+                if session.claim in running:
+                    raise BrokenError(
+                        f"{session.claim} runs on {running[session.claim]} and {host.name}"
+                    )
+                running[session.claim] = host.name
+                if lease_key(host.name, session.claim) not in self.store.entries:
+                    raise BrokenError(f"{session.claim} runs on {host.name} without a lease")
+            if any(milli > 1000 for milli in used.values()):
+                raise BrokenError(f"sessions on {host.name} have more than a GPU: {used}")
+
+    def _check_store(self) -> None:
+        view = self.view()
+        granted = sum_leases(view.leases.values())
+        if over := {gpu: milli for gpu, milli in granted.items() if milli > 1000}:
+            raise BrokenError(f"granted twice: {over}")
+        holders = Counter(lease.claim for lease in view.leases.values())
+        if twice := [claim for claim, count in holders.items() if count > 1]:
+            raise BrokenError(f"several leases of one claim: {twice}")
+        if back := self._gone & view.claims.keys():
+            raise BrokenError(f"deleted, and back: {back}")
+        self._gone |= {
+            name for name in self._leases if name.startswith("claim-")
+        } - view.claims.keys()
+        states = {f"host {host.name}": str(host.state) for host in view.hosts.values()}
+        places = {claim.name: claim.host or "" for claim in view.claims.values()}
+        for name, state in {**states, **places}.items():
+            before = self._leases.get(name, "")
+            if state != before and state == "fenced":
+                self.count["hosts fenced"] += 1
+            elif state and not before and name in places and name in self._leases:
+                self.count["granted after waiting"] += 1
+            elif not state and before:
+                self.count["leases lost and noticed"] += 1
+        self._leases = {**states, **places}
+
+    def check_end(self) -> None:
+        """What holds once nothing has gone wrong for a while."""
+        view = self.view()
+        live = {(h.name, s.claim): s for h in self.hosts for s in h.list_live()}
+        for claim in view.claims.values():
+            lease = view.find_lease(claim)
+            if claim.is_ending:
+                raise BrokenError(f"{claim.name} does not end")
+            if lease is None:
+                if claim.host or not claim.why:
+                    raise BrokenError(f"{claim} has neither a lease nor a reason")
+                self.count["end explained"] += 1
+                continue
+            session = live.pop((lease.host, claim.name), None)
+            if session is None:
+                raise BrokenError(f"{lease} is granted, and nothing runs on it")
+            if session.token != view.find_token(lease):
+                raise BrokenError(f"{session} is not as its lease says: {lease}")
+            self.count["end granted"] += 1
+        if live:
+            raise BrokenError(f"without a claim: {live}")
+        for lease in view.leases.values():
+            if lease.claim not in view.claims:
+                raise BrokenError(f"without a claim: {lease}")

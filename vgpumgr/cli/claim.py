@@ -1,0 +1,178 @@
+"""``vgpumgr claim``: what a VM, a process or a container may use of a pool."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from typer import Argument, Context, Option
+
+from vgpumgr.cli.backend import open_pool
+from vgpumgr.cli.main import App
+from vgpumgr.cli.output import (
+    Column,
+    Row,
+    or_absent,
+    print_list,
+    print_row,
+    print_single,
+    size_column,
+    value_column,
+)
+from vgpumgr.cli.session import GlobalOptions, get_session, number
+from vgpumgr.errors import Exit, UsageError
+
+app = App()
+_SCHEMA = "vgpumgr/v1"
+_PROFILE = "Of each GPU: a share of it (share:8GiB,30%), or a whole one (whole)."
+ClaimName = Annotated[str, Argument(metavar="CLAIM", help="Its name.")]
+GpuCount = number(int, 1, 64)
+
+
+def _format_percent(row: Row) -> str:
+    from vgpumgr.model.shares import format_percent
+
+    percent = row["compute_percent"]
+    return or_absent(None if percent is None else format_percent(percent))
+
+
+def _format_place(row: Row) -> str:
+    """``gpu-a:0,3``: the host, and its GPUs."""
+    lease = row["lease"]
+    return or_absent(lease and f"{lease['host']}:{','.join(map(str, lease['gpu_indices']))}")
+
+
+_COLUMNS = (
+    value_column("name"),
+    value_column("state"),
+    value_column("class", spare=True),
+    value_column("gpus", right=True),
+    size_column("memory", "memory_bytes"),
+    Column("time", _format_percent, lambda row: row["compute_percent"], right=True),
+    Column("on", _format_place, lambda row: (row["lease"] or {}).get("host")),
+    value_column("place", right=True),
+    value_column("if_lost", wide=True),
+    Column(
+        "token", lambda row: or_absent((row["lease"] or {}).get("token")), wide=True, right=True
+    ),
+    Column("why", lambda row: or_absent(row["why"]), lambda row: row["why"], wraps=True),
+)
+
+
+@app.named("create")
+def create(
+    context: Context,
+    claim: ClaimName,
+    profile: Annotated[str, Option("--profile", metavar="PROFILE", help=_PROFILE)],
+    gpus: Annotated[
+        int, Option("--gpus", metavar="N", parser=GpuCount, help="So many GPUs of one host.")
+    ] = 1,
+    class_name: Annotated[
+        str,
+        Option("--class", metavar="CLASS", help="How it is placed: default, spread or whole."),
+    ] = "default",
+    if_lost: Annotated[
+        Literal["keep", "move"],
+        Option(
+            "--if-lost",
+            help="Where its host is lost: keep the lease and what runs, or end both and move.",
+        ),
+    ] = "keep",
+) -> None:
+    """Claim GPUs of the pool.
+
+    The claim is granted at once where they are free. Otherwise it waits, and says why.
+
+    \b
+    Examples:
+      vgpumgr claim create train --profile share:8GiB,30%
+      vgpumgr claim create large --profile whole --gpus 2 -o json
+      vgpumgr claim create web --profile share:4GiB,10% --class spread --if-lost move
+    """
+    with open_pool(_check(context, "create")) as pool:
+        _print(context, pool.create(claim, class_name, profile, gpus, if_lost))
+
+
+@app.listing("list")
+def list_claims(context: Context) -> None:
+    """List the claims of the pool.
+
+    They stand in the order of the queue. Those that wait have a place in it, and a reason.
+
+    \b
+    Examples:
+      vgpumgr claim list
+      vgpumgr claim list --filter state=waiting -o json
+    """
+    with open_pool(_check(context, "list")) as pool:
+        rows = pool.list_claims()
+    print_list(context, {"schema": _SCHEMA, "claims": rows}, rows, _COLUMNS, "name")
+
+
+@app.named("show")
+def show(context: Context, claim: ClaimName) -> None:
+    """Show one claim: what it asks for, its lease, why it waits.
+
+    \b
+    Examples:
+      vgpumgr claim show train
+      vgpumgr claim show train -o json
+    """
+    with open_pool(_check(context, "show")) as pool:
+        _print(context, pool.show(claim))
+
+
+@app.named("resize")
+def resize(
+    context: Context,
+    claim: ClaimName,
+    profile: Annotated[str | None, Option("--profile", metavar="PROFILE", help=_PROFILE)] = None,
+    gpus: Annotated[
+        int | None,
+        Option("--gpus", metavar="N", parser=GpuCount, help="So many GPUs of one host."),
+    ] = None,
+) -> None:
+    """Change the size of a claim, on the host that it is on.
+
+    It keeps what it has until the host has what it asks for.
+
+    \b
+    Examples:
+      vgpumgr claim resize train --profile share:16GiB,50%
+      vgpumgr claim resize large --gpus 4
+    """
+    if profile is None and gpus is None:
+        raise UsageError("resize to what?", hint=f"vgpumgr claim resize {claim} --profile whole")
+    with open_pool(_check(context, "resize")) as pool:
+        _print(context, pool.resize(claim, profile, gpus))
+
+
+@app.single("delete")
+def delete(context: Context, claim: ClaimName) -> int:
+    """Delete a claim and free its GPUs.
+
+    They are free when the host has ended what runs; while it has not, the exit code is 8.
+
+    \b
+    Examples:
+      vgpumgr claim delete train
+    """
+    with open_pool(_check(context, "delete")) as pool:
+        is_gone = pool.delete(claim)
+    document = {"schema": _SCHEMA, "claim": claim, "deleted": is_gone}
+    text = f"claim {claim} is deleted"
+    if not is_gone:
+        text = f"claim {claim} is deleted as soon as its host has ended what runs"
+    print_single(context, document, [text])
+    return int(Exit.OK if is_gone else Exit.PENDING)
+
+
+def _check(context: Context, verb: str) -> GlobalOptions:
+    """The options of the line, which names no other host: the pool is that of this one."""
+    session = get_session(context)
+    session.check_here(f"vgpumgr claim {verb}")
+    return session.options
+
+
+def _print(context: Context, row: Row) -> None:
+    name = row["name"]
+    print_row(context, {"schema": _SCHEMA, "claim": row}, f"claim {name}", row, _COLUMNS, name)

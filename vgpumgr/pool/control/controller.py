@@ -1,0 +1,209 @@
+"""The controller: observes the pool, and writes what follows. Any number may run; the one that leads writes.
+
+Each write compares what it was decided by: the election's key, the claim, the host, that it is heard, and of each GPU
+the revision, which every grant moves. So a controller that has paused, or was replaced, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from vgpumgr.errors import PoolStoreError
+from vgpumgr.pool.control.placing import Grant, Placing
+from vgpumgr.pool.control.records import (
+    LEADER,
+    ROOT,
+    ClaimRecord,
+    HostRecord,
+    HostState,
+    IfLost,
+    LeaseRecord,
+    Timing,
+    View,
+    alive_key,
+    put,
+)
+from vgpumgr.pool.store.election import Election
+from vgpumgr.pool.store.interface import At, Compare, Delete, Transaction
+from vgpumgr.pool.store.steps import Steps, transacting
+
+
+class Controller:
+    """``read_clock_s`` only grows. It remembers since when each host is suspect; another begins to wait anew."""
+
+    def __init__(self, name: str, timing: Timing, read_clock_s: Callable[[], float]) -> None:
+        self._timing = timing
+        self._read_clock_s = read_clock_s
+        self._election = Election(LEADER, name, timing.ttl_s)
+        self._suspects: dict[str, tuple[int, float]] = {}
+
+    def step(self) -> Steps[bool]:
+        """One round; whether this controller leads. Raises PoolStoreError: the next round decides anew."""
+        if not (yield from self._election.campaign()):
+            self._suspects.clear()
+            return False
+        view = View((yield lambda store: store.range(ROOT)))
+        # a GPU that an earlier grant of this round has written is compared as that has left it
+        moved: dict[Compare, Compare] = {}
+        for planned in self.plan(view):
+            compares = tuple(moved.get(one, one) for one in planned.compares)
+            revision = yield transacting(self.guard(replace(planned, compares=compares)))
+            if revision is None:
+                break  # what follows was decided by it, too
+            written = {change.key for change in planned.changes}
+            moved |= {one: At(one.key, revision) for one in planned.compares if one.key in written}
+        return True
+
+    def resign(self) -> Steps[None]:
+        """Another may lead at once."""
+        return self._election.resign()
+
+    def guard(self, transaction: Transaction) -> Transaction:
+        """With the comparison that this controller still leads. Raises PoolStoreError where it does not."""
+        guard = self._election.guard
+        if guard is None:
+            raise PoolStoreError("this controller does not lead")
+        return replace(transaction, compares=(guard, *transaction.compares))
+
+    def plan(self, view: View) -> Iterator[Transaction]:
+        """What follows from a pool as it is: in the order in which it is to be written."""
+        for host in view.hosts.values():
+            yield from self._plan_host(view, host)
+        for name in self._suspects.keys() - view.hosts.keys():
+            del self._suspects[name]
+        placing = Placing(view)
+        claims = sorted(view.claims.values(), key=view.age)
+        for claim in claims:
+            if claim.host is not None:
+                yield from self._plan_granted(view, claim, placing)
+        for claim in claims:
+            if claim.host is None:
+                yield from self._plan_waiting(view, claim, placing)
+
+    def _plan_host(self, view: View, host: HostRecord) -> Iterator[Transaction]:
+        is_alive = host.name in view.alive
+        then = host.state
+        since_s = None
+        if is_alive:
+            then = HostState.READY
+        elif host.state is HostState.READY:
+            then = HostState.SUSPECT
+        elif host.state is HostState.SUSPECT:
+            since_s = self._note_suspect(host.name, view.at(host.key).revision)
+            if self._read_clock_s() - since_s > self._timing.away_s:
+                then = HostState.FENCED
+        if since_s is None:
+            self._suspects.pop(host.name, None)
+        compares = (view.at(host.key), view.at(alive_key(host.name)))
+        if then is not host.state:
+            yield Transaction(compares, (put(replace(host, state=then)),))
+        if not is_alive and host.state is HostState.FENCED:
+            for lease in view.leases.values():
+                if lease.host == host.name and lease.if_lost is IfLost.MOVE:
+                    yield Transaction((*compares, view.at(lease.key)), (Delete(lease.key),))
+
+    def _note_suspect(self, name: str, revision: int) -> float:
+        """Since when this controller sees a host suspect without a break."""
+        known, since_s = self._suspects.get(name, (0, 0.0))
+        if known != revision:
+            since_s = self._read_clock_s()
+            self._suspects[name] = (revision, since_s)
+        return since_s
+
+    def _plan_granted(
+        self, view: View, claim: ClaimRecord, placing: Placing
+    ) -> Iterator[Transaction]:
+        lease = view.find_lease(claim)
+        own = (view.at(claim.key),)
+        if lease is None:
+            assert claim.host is not None
+            gone = At(f"{ROOT}lease/{claim.host}/{claim.name}", 0)
+            why = f"its lease on host {claim.host} has ended"
+            yield Transaction((*own, gone), (put(replace(claim, host=None, why=why)),))
+        elif claim.is_ending:
+            if not lease.is_ending:
+                yield Transaction(
+                    (*own, view.at(lease.key)), (put(replace(lease, is_ending=True)),)
+                )
+        elif not _is_as_claimed(claim, lease):
+            yield from self._plan_resize(view, claim, lease, placing)
+
+    def _plan_resize(
+        self, view: View, claim: ClaimRecord, lease: LeaseRecord, placing: Placing
+    ) -> Iterator[Transaction]:
+        found: Grant | str = "its class is gone"
+        if claim.class_name in view.classes:
+            found = placing.resize(claim, lease)
+        if isinstance(found, str):
+            yield from _explain(view, claim, f"it keeps what it has: {found}")
+            return
+        yield self._grant(view, claim, found, (view.at(lease.key),), lease.gpus)
+
+    def _plan_waiting(
+        self, view: View, claim: ClaimRecord, placing: Placing
+    ) -> Iterator[Transaction]:
+        if claim.is_ending:
+            yield Transaction((view.at(claim.key),), (Delete(claim.key),))
+            return
+        if claim.class_name not in view.classes:
+            yield from _explain(view, claim, f"there is no class {claim.class_name}")
+            return
+        grant = placing.place(claim)
+        if grant is None:
+            yield from _explain(view, claim, placing.explain(claim))
+        else:
+            absent = At(f"{ROOT}lease/{grant.host}/{claim.name}", 0)
+            yield self._grant(view, claim, grant, (absent,), ())
+
+    def _grant(
+        self,
+        view: View,
+        claim: ClaimRecord,
+        grant: Grant,
+        lease_is: tuple[Compare, ...],
+        before: tuple[int, ...],
+    ) -> Transaction:
+        host = view.hosts[grant.host]
+        gpus = [
+            gpu
+            for gpu in view.gpus.values()
+            if gpu.host == host.name and gpu.index in {*grant.gpus, *before}
+        ]
+        lease = LeaseRecord(
+            claim.name,
+            host.name,
+            grant.gpus,
+            grant.milli,
+            claim.memory_bytes,
+            claim.compute_percent,
+            claim.if_lost,
+        )
+        return Transaction(
+            (
+                view.at(claim.key),
+                view.at(host.key),
+                view.at(alive_key(host.name)),
+                *lease_is,
+                *(view.at(gpu.key) for gpu in gpus),
+            ),
+            (
+                put(lease),
+                put(replace(claim, host=host.name, why="")),
+                *(put(replace(gpu, grants=gpu.grants + 1)) for gpu in gpus),
+            ),
+        )
+
+
+def _is_as_claimed(claim: ClaimRecord, lease: LeaseRecord) -> bool:
+    return (
+        len(lease.gpus) == claim.gpus
+        and lease.memory_bytes == claim.memory_bytes
+        and lease.compute_percent == claim.compute_percent
+    )
+
+
+def _explain(view: View, claim: ClaimRecord, why: str) -> Iterator[Transaction]:
+    """Nothing is written where it is known already."""
+    if claim.why != why:
+        yield Transaction((view.at(claim.key),), (put(replace(claim, why=why)),))

@@ -1,0 +1,179 @@
+"""Claims as tasks of the scheduler, and GPUs as its hosts: one for each host and model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from vgpumgr.model.frozen import dataclass
+from vgpumgr.model.text import format_size
+from vgpumgr.pool.control.records import ClaimRecord, ClassRecord, GpuRecord, LeaseRecord, View
+from vgpumgr.pool.scheduler.choosing import Chooser, open_chooser
+from vgpumgr.pool.scheduler.cluster import Cluster
+from vgpumgr.pool.scheduler.filters import explain_impossible, find_reason
+from vgpumgr.pool.scheduler.fragmentation import Mix
+from vgpumgr.pool.scheduler.model import GPU_MILLI, Demand, Host, Placement, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Where a claim gets its GPUs: their indices on a host, and how much of each."""
+
+    host: str
+    gpus: tuple[int, ...]
+    milli: int
+
+
+def list_demands(claim: ClaimRecord, kind: ClassRecord, gpus: Iterable[GpuRecord]) -> list[Demand]:
+    """What the claim asks of the models of these GPUs. A part of their memory is another part of each size: the
+    largest stands first, so that GPUs with more memory stay free for claims that need it.
+    """
+    by_milli: dict[int, set[str]] = {}
+    for gpu in gpus:
+        milli = GPU_MILLI if kind.whole else claim.count_milli(gpu.memory_bytes)
+        is_enough = claim.count_milli(gpu.memory_bytes) <= GPU_MILLI
+        if is_enough and (not kind.models or gpu.model in kind.models):
+            by_milli.setdefault(milli, set()).add(gpu.model)
+    return [
+        Demand(0, 0, claim.gpus, milli, tuple(sorted(models)))
+        for milli, models in sorted(by_milli.items(), reverse=True)
+    ]
+
+
+class Placing:
+    """The hosts that are ready, with what is free of their GPUs; with ``everything`` all that joined, ready or not."""
+
+    def __init__(self, view: View, *, everything: bool = False) -> None:
+        self._view = view
+        self._gpus: dict[tuple[str, str], list[GpuRecord]] = {}
+        for gpu in view.gpus.values():
+            if everything or view.is_ready(gpu.host):
+                self._gpus.setdefault((gpu.host, gpu.model), []).append(gpu)
+        self._groups = list(self._gpus)
+        hosts = [Host(host, 0, 0, len(gpus), model) for (host, model), gpus in self._gpus.items()]
+        self._cluster = Cluster(hosts)
+        self._mix = Mix(
+            demand
+            for claim in view.claims.values()
+            if claim.class_name in view.classes
+            for demand in self._list_demands(claim)[:1]
+        )
+        self._choosers: dict[str, Chooser] = {}
+        for lease in view.leases.values():
+            self.take(Grant(lease.host, lease.gpus, lease.milli), lease.claim)
+
+    def _list_demands(self, claim: ClaimRecord) -> list[Demand]:
+        gpus = (group[0] for group in self._gpus.values())
+        return list_demands(claim, self._view.classes[claim.class_name], gpus)
+
+    def take(self, grant: Grant, name: str) -> None:
+        """GPUs that a lease has; of hosts that are not ready nothing is counted."""
+        for number, key in enumerate(self._groups):
+            places = {gpu.index: place for place, gpu in enumerate(self._gpus[key])}
+            if key[0] == grant.host and grant.gpus[0] in places:
+                demand = Demand(0, 0, len(grant.gpus), grant.milli)
+                found = tuple(places[index] for index in grant.gpus)
+                self._cluster.restore(
+                    Placement(Task(f"{grant.host}/{name}", demand), number, found)
+                )
+                return
+
+    def place(self, claim: ClaimRecord) -> Grant | None:
+        """The GPUs that it gets now; they are free no longer. None where it has to wait."""
+        kind = self._view.classes[claim.class_name]
+        for demand in self._list_demands(claim):
+            # the mix holds one moment; a chooser keeps up with what is taken
+            chooser = self._choosers.get(kind.policy)
+            if chooser is None:
+                chooser = open_chooser(kind.policy, self._cluster, self._mix)
+                self._choosers[kind.policy] = chooser
+            choice = chooser.choose(demand)
+            if choice is not None:
+                host, model = self._groups[choice.host]
+                task = Task(f"{host}/{claim.name}", demand)
+                placement = self._cluster.place(task, *choice)
+                gpus = self._gpus[host, model]
+                indices = tuple(gpus[place].index for place in placement.gpus)
+                return Grant(host, indices, demand.gpu_milli)
+        return None
+
+    def read_free(self) -> Mapping[tuple[str, int], int]:
+        """How much of each GPU is free, by host and index."""
+        return {
+            (key[0], gpu.index): free
+            for number, key in enumerate(self._groups)
+            for gpu, free in zip(self._gpus[key], self._cluster.read_gpus(number), strict=True)
+        }
+
+    def find_limit(self, claim: ClaimRecord) -> str | None:
+        """Why no GPU can hold it even when nothing else is granted; None where one can, or where there is none."""
+        if not self._groups:
+            return None
+        demands = self._list_demands(claim)
+        if not demands:
+            largest = max(gpus[0].memory_bytes for gpus in self._gpus.values())
+            models = self._view.classes[claim.class_name].models
+            of_class = f" of class {claim.class_name} ({' or '.join(models)})" if models else ""
+            return f"no GPU{of_class} is large enough; the largest of the pool has {format_size(largest)}"
+        reasons = [explain_impossible(self._cluster.hosts, demand) for demand in demands]
+        return None if None in reasons else reasons[0]
+
+    def explain(self, claim: ClaimRecord) -> str:
+        """Why it has to wait: of all hosts, the reason of that which comes nearest."""
+        if not self._groups:
+            return "no host of the pool with GPUs is ready"
+        demands = self._list_demands(claim)
+        if not demands:
+            return "no GPU of the hosts that are ready is large enough, or of a model of its class"
+        demand = demands[0]
+        if why := explain_impossible(self._cluster.hosts, demand):
+            return why
+        states = [self._cluster.read_state(number) for number in range(len(self._groups))]
+        models = [state for state in states if state.model in demand.models]
+        nearest = max(models, key=lambda state: state.free_milli)
+        return f"all are in use: {find_reason(nearest, demand) or 'a place is free'}"
+
+    def resize(self, claim: ClaimRecord, lease: LeaseRecord) -> Grant | str:
+        """The GPUs of its host that it has then, the ones of now first; or why it stays as it is."""
+        group = next(
+            (
+                (number, key)
+                for number, key in enumerate(self._groups)
+                if key[0] == lease.host and lease.gpus[0] in {gpu.index for gpu in self._gpus[key]}
+            ),
+            None,
+        )
+        if group is None:
+            return f"host {lease.host} is not ready"
+        number, key = group
+        gpus, free = self._gpus[key], self._cluster.read_gpus(number)
+        kind = self._view.classes[claim.class_name]
+        milli = GPU_MILLI if kind.whole else claim.count_milli(gpus[0].memory_bytes)
+        own = set(lease.gpus)
+        left = {
+            gpu.index: free[place] + (lease.milli if gpu.index in own else 0)
+            for place, gpu in enumerate(gpus)
+        }
+        # what runs cannot leave its GPU; more of them may come
+        fitting = sorted(
+            (index for index in left if left[index] >= milli),
+            key=lambda index: (index not in own, left[index], index),
+        )
+        chosen = fitting[: claim.gpus]
+        kept = min(len(own), claim.gpus)
+        if len(own.intersection(chosen)) < kept:
+            return f"its own GPU on host {lease.host} has no {milli} milli free for it"
+        if len(chosen) < claim.gpus:
+            return f"{len(chosen)} GPUs of host {lease.host} have {milli} milli free, and it asks for {claim.gpus}"
+        self._cluster.remove(f"{lease.host}/{claim.name}")
+        grant = Grant(lease.host, tuple(sorted(chosen)), milli)
+        self.take(grant, claim.name)
+        return grant
+
+
+def sum_leases(leases: Iterable[LeaseRecord]) -> Mapping[tuple[str, int], int]:
+    """How much of each GPU is granted, by host and index."""
+    found: dict[tuple[str, int], int] = {}
+    for lease in leases:
+        for index in lease.gpus:
+            found[lease.host, index] = found.get((lease.host, index), 0) + lease.milli
+    return found

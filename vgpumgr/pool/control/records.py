@@ -1,0 +1,282 @@
+"""What a pool's store holds: hosts, GPUs, classes, claims and leases, each under a key of its own.
+
+A lease is a grant to one claim. The revision at which it was last written is its token: a host refuses an older one
+than it has seen.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, ClassVar, TypeVar
+
+from vgpumgr.errors import PoolStoreError, UsageError
+from vgpumgr.model.codec import decode, encode
+from vgpumgr.model.frozen import dataclass
+from vgpumgr.pool.scheduler.model import GPU_MILLI
+from vgpumgr.pool.store.interface import At, Entry, Put, Snapshot
+
+#: all of a pool is below it, so that one read sees one moment
+ROOT = "p/"
+POOL = f"{ROOT}pool"
+LEADER = f"{ROOT}leader"
+#: of these records; a program of another number neither reads nor writes them
+VERSION = 1
+NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Durations of a pool. A host that is not heard for ``ttl_s`` is suspect. By then, or ``fence_s`` after it was
+    heard last, it ends the sessions that may move, within ``grace_s``; only when the controller has waited longer than
+    both together do their claims get other leases. The tenth more is for clocks of different speed.
+    """
+
+    ttl_s: int = 10
+    fence_s: int = 30
+    grace_s: int = 10
+
+    @property
+    def away_s(self) -> float:
+        """So long a controller sees a host suspect before it is fenced."""
+        return 1.1 * (self.fence_s + self.grace_s)
+
+
+class HostState(StrEnum):
+    """Of a host, as the controller has it."""
+
+    READY = "ready"
+    SUSPECT = "suspect"
+    FENCED = "fenced"
+
+
+class IfLost(StrEnum):
+    """What becomes of a claim's lease when its host is lost: it stays, with what runs; or it ends on both sides."""
+
+    KEEP = "keep"
+    MOVE = "move"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRecord:
+    """The pool itself. ``id`` distinguishes it from one that was in the same store before."""
+
+    id: str
+    version: int
+    timing: Timing
+    IGNORES_UNKNOWN: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class HostRecord:
+    """A host that joined. ``id`` is its machine's."""
+
+    name: str
+    id: str
+    state: HostState = HostState.SUSPECT
+
+    @property
+    def key(self) -> str:
+        """Its place in the store."""
+        return f"{ROOT}host/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRecord:
+    """A GPU of a host. ``grants`` counts, so that each grant gives it another revision, which the next one compares."""
+
+    host: str
+    index: int
+    uuid: str
+    model: str
+    memory_bytes: int
+    grants: int = 0
+
+    @property
+    def key(self) -> str:
+        """Its place in the store."""
+        return f"{ROOT}gpu/{self.host}/{self.index:04}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRecord:
+    """How GPUs are provided: shares or whole ones only, by which policy, of which models (none: any)."""
+
+    name: str
+    policy: str = "fgd"
+    whole: bool = False
+    models: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Its place in the store."""
+        return f"{ROOT}class/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRecord:
+    """What a VM, a process or a container may use: so many GPUs, of each so much memory and time; without both it is
+    a whole one. ``host`` is where its lease is; ``why`` says why it has none, or not the one that it asks for.
+    """
+
+    name: str
+    class_name: str
+    gpus: int = 1
+    memory_bytes: int | None = None
+    compute_percent: float | None = None
+    if_lost: IfLost = IfLost.KEEP
+    is_ending: bool = False
+    host: str | None = None
+    why: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its place in the store."""
+        return f"{ROOT}claim/{self.name}"
+
+    def count_milli(self, memory_bytes: int) -> int:
+        """How much of a GPU with so much memory it takes, in thousandths; more than all: such a GPU is too small."""
+        if self.memory_bytes is None and self.compute_percent is None:
+            return GPU_MILLI
+        memory = -(-(self.memory_bytes or 0) * GPU_MILLI // max(memory_bytes, 1))
+        compute = -int(-(self.compute_percent or 0) * GPU_MILLI // 100)
+        return max(memory, compute, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """GPUs of a host, by their indices, granted to a claim. Once it is ``is_ending``, the host ends the session and
+    removes the lease: the only proof that nothing runs on it.
+    """
+
+    claim: str
+    host: str
+    gpus: tuple[int, ...]
+    milli: int
+    memory_bytes: int | None = None
+    compute_percent: float | None = None
+    if_lost: IfLost = IfLost.KEEP
+    is_ending: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its place in the store."""
+        return lease_key(self.host, self.claim)
+
+
+def check_name(name: str, what: str) -> None:
+    """Raises UsageError."""
+    if not NAME.fullmatch(name):
+        raise UsageError(
+            f"no name of a {what}: {name!r}",
+            why="it has lower-case letters, digits, dots and dashes, and at most 63 of them",
+        )
+
+
+def lease_key(host: str, claim: str) -> str:
+    """The place of a claim's lease on a host."""
+    return f"{ROOT}lease/{host}/{claim}"
+
+
+def alive_key(host: str) -> str:
+    """The entry that ends when the host is no longer heard."""
+    return f"{ROOT}alive/{host}"
+
+
+Record = HostRecord | GpuRecord | ClassRecord | ClaimRecord | LeaseRecord
+
+
+def format_record(record: object) -> str:
+    """A record as the store's text."""
+    return json.dumps(encode(record), separators=(",", ":"), sort_keys=True)
+
+
+def put(record: Record) -> Put:
+    """The change that writes a record."""
+    return Put(record.key, format_record(record))
+
+
+def read_record(kind: type[T], entry: Entry) -> T:
+    """Raises PoolStoreError for what no program of this version has written."""
+    try:
+        hashable: Any = kind
+        record: T = _decode(hashable, entry.value)
+        return record
+    except (ValueError, TypeError) as error:
+        raise PoolStoreError(
+            f"the pool's store has an entry that cannot be read: {entry.key}", cause=str(error)
+        ) from error
+
+
+@lru_cache(maxsize=1 << 16)
+def _decode(kind: Any, text: str) -> Any:
+    """A record never changes, and most are the same from round to round."""
+    return decode(kind, json.loads(text))
+
+
+class View:
+    """A pool at one revision of its store."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.revision = snapshot.revision
+        self._entries = snapshot.entries
+        self.hosts: dict[str, HostRecord] = {}
+        #: by HOST/INDEX
+        self.gpus: dict[str, GpuRecord] = {}
+        self.classes: dict[str, ClassRecord] = {}
+        self.claims: dict[str, ClaimRecord] = {}
+        #: by HOST/CLAIM
+        self.leases: dict[str, LeaseRecord] = {}
+        self.alive: dict[str, Entry] = {}
+        kinds: dict[str, tuple[Any, dict[str, Any]]] = {
+            "host": (HostRecord, self.hosts),
+            "gpu": (GpuRecord, self.gpus),
+            "class": (ClassRecord, self.classes),
+            "claim": (ClaimRecord, self.claims),
+            "lease": (LeaseRecord, self.leases),
+        }
+        for key, entry in snapshot.entries.items():
+            noun, _, name = key.removeprefix(ROOT).partition("/")
+            if noun == "alive":
+                self.alive[name] = entry
+            elif noun in kinds:
+                kind, found = kinds[noun]
+                found[name] = read_record(kind, entry)
+
+    @property
+    def pool(self) -> PoolRecord | None:
+        """The pool's own record."""
+        entry = self._entries.get(POOL)
+        return None if entry is None else read_record(PoolRecord, entry)
+
+    @property
+    def leader(self) -> str | None:
+        """The controller that leads."""
+        entry = self._entries.get(LEADER)
+        return None if entry is None else entry.value
+
+    def at(self, key: str) -> At:
+        """The comparison that an entry, or its absence, is still as in this view."""
+        entry = self._entries.get(key)
+        return At(key, entry.revision if entry else 0)
+
+    def age(self, record: Record) -> int:
+        """The revision at which a record came into being: the order of the queue."""
+        return self._entries[record.key].created
+
+    def find_token(self, lease: LeaseRecord) -> int:
+        """The revision of the lease's grant."""
+        return self._entries[lease.key].revision
+
+    def find_lease(self, claim: ClaimRecord) -> LeaseRecord | None:
+        """The lease of a claim, where it is granted."""
+        return self.leases.get(f"{claim.host}/{claim.name}") if claim.host else None
+
+    def is_ready(self, host: str) -> bool:
+        """Whether something new may be granted there."""
+        record = self.hosts.get(host)
+        return record is not None and record.state is HostState.READY and host in self.alive

@@ -1,0 +1,391 @@
+"""This machine's part in a pool: which store it uses, and as which host. A file in the state directory has it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from vgpumgr.errors import (
+    NotPermittedError,
+    PoolExistsError,
+    PoolMemberError,
+    PoolNotFoundError,
+    PoolOutcomeError,
+    PoolStoreError,
+    PoolVersionError,
+    VgpumgrError,
+)
+from vgpumgr.host.clock import Clock, SleeplessClock
+from vgpumgr.host.files import PRIVATE, make_directory, replace_file
+from vgpumgr.host.lock import lock_file
+from vgpumgr.host.machine import Machine, find_machine, read_boot_id
+from vgpumgr.model.codec import decode, encode
+from vgpumgr.model.frozen import dataclass
+from vgpumgr.pool.control.controller import Controller
+from vgpumgr.pool.control.host import Action, End, HostAgent
+from vgpumgr.pool.control.records import (
+    POOL,
+    ROOT,
+    VERSION,
+    ClassRecord,
+    GpuRecord,
+    HostRecord,
+    PoolRecord,
+    Timing,
+    View,
+    format_record,
+    put,
+)
+from vgpumgr.pool.store.etcd import EtcdStore
+from vgpumgr.pool.store.gateway import Endpoints, check_endpoints
+from vgpumgr.pool.store.interface import At, Change, Compare, Delete, Put, Store, Transaction
+from vgpumgr.pool.store.sqlite import SqliteStore
+from vgpumgr.pool.store.steps import drive
+
+FILE_NAME = "pool.json"
+STORE_NAME = "pool.sqlite"
+LOCK_NAME = "pool.lock"
+#: the classes that a pool begins with
+CLASSES = (
+    ClassRecord("default"),
+    ClassRecord("spread", "spread"),
+    ClassRecord("whole", whole=True),
+)
+#: so long a command waits for the pool to answer to what it wrote
+_ANSWER_S = 3.0
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What the file says. ``etcd`` is None for a pool of this host alone; ``host`` until this machine has joined."""
+
+    machine: str
+    etcd: Endpoints | None = None
+    host: str | None = None
+
+
+class Pool:
+    """An open pool, as this machine's commands see it."""
+
+    def __init__(
+        self, membership: Membership, store: Store, where: str, clock: Clock, lock: Path
+    ) -> None:
+        self.membership = membership
+        #: held by the one process of this machine that serves
+        self.lock = lock
+        self.store = store
+        self.where = where
+        self.clock = clock
+
+    def view(self) -> View:
+        """The pool as it is now. Raises PoolNotFoundError, PoolVersionError, PoolStoreError."""
+        view = View(self.store.range(ROOT))
+        self.record(view)
+        return view
+
+    def record(self, view: View) -> PoolRecord:
+        """The pool's own record, which is of this version."""
+        record = view.pool
+        if record is None:
+            raise PoolNotFoundError(
+                "there is no pool in this store",
+                why=f"the store is {self.where}",
+                hint="vgpumgr pool init",
+            )
+        if record.version != VERSION:
+            raise PoolVersionError(
+                f"the pool has version {record.version}, and this vgpumgr has {VERSION}",
+                why="neither reads what the other has written",
+                hint="vgpumgr version, on the hosts of the pool",
+            )
+        return record
+
+    def change(
+        self, compares: Sequence[Compare], changes: Sequence[Change], refusal: VgpumgrError
+    ) -> None:
+        """Raises ``refusal`` where something has changed meanwhile, PoolStoreError."""
+        if self.store.transact(Transaction(tuple(compares), tuple(changes))) is None:
+            raise refusal
+
+    def follow_up(self, is_answered: Callable[[View], bool]) -> View:
+        """What has become of a change. Any process may lead: where none does, this one writes what follows. Returns
+        after a while at the latest.
+        """
+        timing = self.record(self.view()).timing
+        controller = Controller(
+            f"command on {self.membership.host or 'a host'}", timing, self.clock.monotonic_s
+        )
+        end_s = self.clock.monotonic_s() + _ANSWER_S
+        try:
+            while True:
+                drive(self.store, controller.step())
+                view = self.view()
+                if is_answered(view) or self.clock.monotonic_s() > end_s:
+                    return view
+                self.clock.sleep(_POLL_S)
+        finally:
+            drive(self.store, controller.resign())
+
+    def join(self, name: str, gpus: Sequence[GpuRecord]) -> HostRecord:
+        """Writes this machine and its GPUs. Raises PoolMemberError where another machine has the name."""
+        view = self.view()
+        known = view.hosts.get(name)
+        machine = self.membership.machine
+        if known is not None and known.id != machine:
+            raise PoolMemberError(
+                f"another machine is host {name} of the pool",
+                held_by=(f"machine {known.id}",),
+                hint="vgpumgr pool join --name OTHER",
+            )
+        host = known or HostRecord(name, machine)
+        before = {gpu.index: gpu for gpu in view.gpus.values() if gpu.host == name}
+        held = {
+            index for lease in view.leases.values() if lease.host == name for index in lease.gpus
+        }
+        changed = [
+            gpu
+            for gpu in gpus
+            if gpu.index not in before
+            or replace(gpu, grants=before[gpu.index].grants) != before[gpu.index]
+        ]
+        if taken := sorted(
+            held & ({gpu.index for gpu in changed} | (before.keys() - {g.index for g in gpus}))
+        ):
+            leases = [
+                f"claim {lease.claim}" for lease in view.leases.values() if lease.host == name
+            ]
+            raise PoolMemberError(
+                f"GPU {taken[0]} of host {name} is not the one that it joined with",
+                why="leases are on it",
+                held_by=leases,
+                hint="vgpumgr claim delete NAME",
+            )
+        gone = [gpu for index, gpu in before.items() if index not in {one.index for one in gpus}]
+        touched = [*changed, *gone]
+        self.change(
+            (view.at(host.key), *(view.at(gpu.key) for gpu in touched)),
+            (put(host), *(put(gpu) for gpu in changed), *(Delete(gpu.key) for gpu in gone)),
+            PoolMemberError(f"host {name} was changed at the same time", hint="the same again"),
+        )
+        return host
+
+    def serve(self, is_over: Callable[[], bool], report: Callable[[str], None]) -> None:
+        """This host's part, until it is over: heartbeats, leases, and a controller that leads where no other does."""
+        timing = self.record(self.view()).timing
+        name = self.membership.host
+        if name is None:
+            raise PoolMemberError("this machine is no host of the pool", hint="vgpumgr pool join")
+        host = HostRecord(name, self.membership.machine)
+        agent = HostAgent(host, timing, self.clock.monotonic_s)
+        controller = Controller(name, timing, self.clock.monotonic_s)
+        server = _Server(self, agent, controller, report)
+        with lock_file(self.lock, 0, what="pool serve"):
+            try:
+                while not is_over():
+                    server.run_round(timing.ttl_s / 3)
+            finally:
+                server.stop()
+
+
+class _Server:
+    """One host's rounds, and what they report once."""
+
+    def __init__(
+        self, pool: Pool, agent: HostAgent, controller: Controller, report: Callable[[str], None]
+    ) -> None:
+        self._pool = pool
+        self._agent = agent
+        self._controller = controller
+        self._report = report
+        self._said = ""
+
+    def run_round(self, wait_s: float) -> None:
+        """Ends with a wait for a change or the next heartbeat. Without an answer of the store what runs stays."""
+        try:
+            drive(self._pool.store, self._agent.step(self._act))
+            leads = drive(self._pool.store, self._controller.step())
+            self._say("leads the pool" if leads else "is heard; another host leads the pool")
+            self._await_change(wait_s)
+        except PoolStoreError as error:
+            self._say(
+                "goes on without the store, and nothing new is granted: "
+                f"{error.error}: {error.cause or error.why}"
+            )
+            self._pool.clock.sleep(min(wait_s, 1.0))
+
+    def _await_change(self, wait_s: float) -> None:
+        """Since the host has read its leases: a claim is granted when it is made, and a lease is seen when it is."""
+        watch = self._pool.store.watch(ROOT, self._agent.revision + 1)
+        try:
+            watch.read(wait_s)
+        finally:
+            watch.close()
+
+    def _act(self, actions: list[Action]) -> None:
+        """A claim's session is what a VM or a process has by it; a lease by itself only reserves."""
+        for action in actions:
+            if isinstance(action, End):
+                self._agent.ended(action.claim)
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            self._report(f"host {self._pool.membership.host} {text}")
+
+    def stop(self) -> None:
+        """Another controller may lead at once."""
+        try:
+            drive(self._pool.store, self._controller.resign())
+        except PoolStoreError:
+            return
+
+
+def read_membership(machine: Machine) -> Membership | None:
+    """What this machine's file says; None where there is none. Raises PoolStoreError, NotPermittedError."""
+    path = machine.state_dir / FILE_NAME
+    try:
+        return decode(Membership, json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except PermissionError as error:
+        raise NotPermittedError(
+            "cannot read which pool this host is in", cause=str(error), hint="the same with sudo"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise PoolStoreError(
+            "cannot read which pool this host is in",
+            cause=f"{path}: {error}",
+            hint="vgpumgr pool join writes it anew, once the file is moved away",
+        ) from error
+
+
+def _write_membership(machine: Machine, membership: Membership) -> None:
+    try:
+        make_directory(machine.state_dir)
+        text = json.dumps(encode(membership), indent=2) + "\n"
+        replace_file(machine.state_dir / FILE_NAME, text, PRIVATE, sync=True)
+    except OSError as error:
+        raise NotPermittedError(
+            "cannot write which pool this host is in", cause=str(error), hint="the same with sudo"
+        ) from error
+
+
+def _open_store(machine: Machine, membership: Membership) -> Pool:
+    clock, lock = SleeplessClock(), machine.run_dir / LOCK_NAME
+    if membership.etcd is not None:
+        store: Store = EtcdStore(membership.etcd, clock)
+        return Pool(membership, store, ", ".join(membership.etcd.urls), clock, lock)
+    path: Path = machine.state_dir / STORE_NAME
+    return Pool(membership, SqliteStore(path, clock, read_boot_id(machine)), str(path), clock, lock)
+
+
+@contextmanager
+def open_pool(name: str | None) -> Iterator[Pool]:
+    """The pool of this machine, or of the simulated one of that name. Raises PoolNotFoundError."""
+    machine = find_machine(name)
+    membership = read_membership(machine)
+    if membership is None:
+        raise PoolNotFoundError(
+            "this host is in no pool", hint="vgpumgr pool init, or vgpumgr pool join --etcd URL"
+        )
+    pool = _open_store(machine, membership)
+    try:
+        yield pool
+    finally:
+        pool.store.close()
+
+
+@contextmanager
+def init_pool(name: str | None, etcd: Endpoints | None, policy: str) -> Iterator[Pool]:
+    """Makes a pool: in a file of this host, or in an etcd. Raises PoolExistsError, PoolStoreError."""
+    machine = find_machine(name)
+    if (known := read_membership(machine)) is not None:
+        where = ", ".join(known.etcd.urls) if known.etcd else str(machine.state_dir / STORE_NAME)
+        raise PoolExistsError(
+            "this host is in a pool already", held_by=(where,), hint="vgpumgr pool status"
+        )
+    if etcd is not None:
+        check_endpoints(etcd)
+    membership = Membership(str(uuid.uuid4()), etcd)
+    pool = _open_store(machine, membership)
+    try:
+        _make_records(pool, policy)
+        _write_membership(machine, membership)
+        yield pool
+    finally:
+        pool.store.close()
+
+
+def _make_records(pool: Pool, policy: str) -> None:
+    record = PoolRecord(str(uuid.uuid4()), VERSION, Timing())
+    classes = [replace(one, policy=policy) if one.name == "default" else one for one in CLASSES]
+    changes = (Put(POOL, format_record(record)), *(put(one) for one in classes))
+    exists = PoolExistsError(
+        "this store has a pool already",
+        why="one store has one pool",
+        held_by=(pool.where,),
+        hint="vgpumgr pool join --etcd URL" if pool.membership.etcd else "vgpumgr pool join",
+    )
+    try:
+        pool.change((At(POOL, 0),), changes, exists)
+    except PoolOutcomeError:
+        # where this is the record that is there, the answer only was lost
+        found = pool.view().pool
+        if found is None or found.id != record.id:
+            raise
+
+
+@contextmanager
+def join_pool(
+    name: str | None, etcd: Endpoints | None, host: str, gpus: Sequence[GpuRecord]
+) -> Iterator[Pool]:
+    """Makes this machine a host of a pool, or brings its GPUs up to date."""
+    machine = find_machine(name)
+    known = read_membership(machine)
+    if known is None and etcd is None:
+        raise PoolNotFoundError(
+            "this host knows no pool", hint="vgpumgr pool init, or vgpumgr pool join --etcd URL"
+        )
+    membership = known or Membership(str(uuid.uuid4()), etcd)
+    if etcd is not None:
+        check_endpoints(etcd)
+        if known is not None and known.etcd != etcd and known.host is not None:
+            raise PoolExistsError(
+                "this host is in a pool already",
+                held_by=known.etcd.urls if known.etcd else (str(machine.state_dir / STORE_NAME),),
+                hint="vgpumgr pool status",
+            )
+        membership = replace(membership, etcd=etcd)
+    if membership.host not in (None, host):
+        raise PoolMemberError(
+            f"this machine is host {membership.host} of the pool already",
+            hint=f"vgpumgr pool join --name {membership.host}",
+        )
+    if membership != known:
+        # its id is kept before the pool knows it, so that the same machine can try again
+        _write_membership(machine, membership)
+    pool = _open_store(machine, membership)
+    try:
+        _join_once(pool, host, gpus, machine if known is None else None)
+        pool.membership = replace(membership, host=host)
+        _write_membership(machine, pool.membership)
+        yield pool
+    finally:
+        pool.store.close()
+
+
+def _join_once(pool: Pool, host: str, gpus: Sequence[GpuRecord], new: Machine | None) -> None:
+    """``new``: the machine that knew no pool before; what has failed leaves it so."""
+    try:
+        pool.join(host, gpus)
+    except PoolOutcomeError:
+        raise  # the pool may know it by now
+    except VgpumgrError:
+        if new is not None:
+            (new.state_dir / FILE_NAME).unlink(missing_ok=True)
+        raise
