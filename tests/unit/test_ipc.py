@@ -26,8 +26,17 @@ TRANSPORTS = ("ring", "private", "serial")
 KEY = "device-memory"
 SIZE = 3 * MIB
 NATIVE = Path(__file__).parents[2] / "vgpumgr/virtio/native"
-#: of one process, and of a VM: transport/worker_exports.h
+#: of one process or user, and of a VM: transport/worker_exports.h
 TOKENS_OF_ONE, TOKENS = 3072, 4096
+#: as many tokens as there are
+HOARD = """
+def hoard():
+    count, code = 0, 0
+    while code == 0 and count < 5000:
+        code, _ = get(alloc(512))
+        count += code == 0
+    return count, code
+"""
 
 
 @contextmanager
@@ -319,14 +328,6 @@ def test_memory_is_charged_once_and_as_long_as_anybody_has_it(
 
 
 def test_tokens_are_limited_and_leave_some_to_others(tmp_path: Path) -> None:
-    hoard = """
-def hoard():
-    count, code = 0, 0
-    while code == 0 and count < 5000:
-        code, _ = get(alloc(512))
-        count += code == 0
-    return count, code
-"""
     with (
         simulated_channel("ring", tmp_path) as rig,
         Process(guest_env(rig)) as one,
@@ -334,7 +335,7 @@ def hoard():
         Process(guest_env(rig)) as third,
     ):
         for process in (one, other, third):
-            process.ask(f"exec({hoard!r}, globals())")
+            process.ask(f"exec({HOARD!r}, globals())")
         assert one.ask("hoard()") == (TOKENS_OF_ONE, OUT_OF_MEMORY)
         assert other.ask("hoard()") == (TOKENS - TOKENS_OF_ONE, OUT_OF_MEMORY)
         assert third.ask("hoard()") == (0, OUT_OF_MEMORY)
@@ -433,6 +434,12 @@ def test_users_that_are_kept_apart_share_with_themselves_only(
         assert bob.ask(f"event_opened({event_handle!r})")[0] == code
         assert alice.ask(f"write({mine}, b'alice')") == 0
         assert alice_too.ask(f"read({import_(alice_too, handle)}, 5)") == b"alice"
+        if code:  # no user has all tokens
+            for process in (alice, alice_too, bob):
+                process.ask(f"exec({HOARD!r}, globals())")
+            assert alice.ask("hoard()") == (TOKENS_OF_ONE - 2, OUT_OF_MEMORY)
+            assert alice_too.ask("hoard()") == (0, OUT_OF_MEMORY)
+            assert bob.ask(f"get(alloc({SIZE}))")[0] == 0
 
 
 def test_a_session_that_lies_about_what_it_shares_is_ended(tmp_path: Path) -> None:

@@ -83,7 +83,13 @@ static struct vg_export *find_token(struct vg_exports *table, const uint8_t *tok
 	return found;
 }
 
-static struct vg_export *take_place(struct vg_exports *table, uint32_t lane)
+/* One process, or one user with several, leaves some to others, also where it has withdrawn what it keeps open. */
+static bool counts_for(const struct vg_export *e, const struct vg_entry *entry)
+{
+	return e->lane == entry->number || (entry->user != VG_USER_ANY && e->user == entry->user);
+}
+
+static struct vg_export *take_place(struct vg_exports *table, const struct vg_entry *entry)
 {
 	struct vg_export *place = NULL;
 	unsigned own = 0;
@@ -91,7 +97,7 @@ static struct vg_export *take_place(struct vg_exports *table, uint32_t lane)
 	for (unsigned i = 0; i < table->end; i++) {
 		if (!table->at[i].id && !place)
 			place = &table->at[i];
-		own += table->at[i].id && table->at[i].lane == lane;
+		own += table->at[i].id && counts_for(&table->at[i], entry);
 	}
 	if (own >= VG_EXPORTS_OF_ONE)
 		return NULL;
@@ -109,7 +115,7 @@ static int make(struct vg_exports *table, const struct vg_entry *entry, const st
 		return -EPROTO;
 	if (!entry->user)
 		return -EPERM;
-	e = take_place(table, entry->number);
+	e = take_place(table, entry);
 	if (!e)
 		return -ENOSPC;
 	if (getrandom(e->token, sizeof(e->token), 0) != sizeof(e->token))

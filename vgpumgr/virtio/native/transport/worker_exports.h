@@ -22,7 +22,7 @@ enum vg_export_kind { VG_EXPORT_MEMORY = 1, VG_EXPORT_EVENT };
 enum {
 	VG_EXPORT_BYTES = 64,    /* of a token, and of a driver's handle */
 	VG_EXPORTS = 4096,       /* of one VM */
-	VG_EXPORTS_OF_ONE = 3072, /* of one process */
+	VG_EXPORTS_OF_ONE = 3072, /* of one process, and of one user where users are kept apart */
 	VG_EXPORT_OPENS = 4096,  /* of one, by one process */
 };
 
