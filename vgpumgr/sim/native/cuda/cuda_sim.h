@@ -441,6 +441,10 @@ static inline const struct device *allocation_device(const struct allocation *a)
 /* virtual.c: the reserved addresses around this one; takes drv.lock. */
 bool virtual_space(uint64_t addr, uint64_t *start, uint64_t *bytes);
 
+/* device_memory.c; without drv.lock */
+CUresult memory_allocate(struct context *ctx, size_t size, CUdeviceptr *out);
+void memory_give(CUdeviceptr address);
+
 /* array.c */
 void array_free_context(struct context *ctx); /* with drv.lock held */
 /* The part of an array that a copy touches. Takes drv.lock. */
