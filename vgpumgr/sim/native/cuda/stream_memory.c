@@ -69,7 +69,8 @@ static CUresult wait_for(const struct context *ctx, const struct cuda_memory_ope
 		nanosleep(&pause, NULL);
 		pause.tv_nsec = pause.tv_nsec < LOOK_MOST_NS / 2 ? 2 * pause.tv_nsec : LOOK_MOST_NS;
 	}
-	return CUDA_ERROR_ILLEGAL_ADDRESS;
+	/* a destroyed stream is not waited for when its context goes, and its memory goes, too */
+	return __atomic_load_n(&ctx->destroyed, __ATOMIC_RELAXED) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
 static void reduce(const struct cuda_memory_operation *m)
