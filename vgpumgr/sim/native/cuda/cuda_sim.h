@@ -309,6 +309,7 @@ struct stream {
 	uint64_t id, submitted, completed;
 	struct op *head, **tail;
 	bool running, closing, has_worker, is_default; /* is_default: legacy or per-thread */
+	bool given_up; /* destroyed, and what it waited for is gone: nothing behind that runs */
 	struct capture *capture; /* capture.c; NULL: what is put into it is done */
 	struct graph_node **tips; /* of the capture: what comes next waits for these */
 	size_t n_tips;

@@ -107,7 +107,7 @@ static void wait_dependencies(struct op *op)
 /* A destroyed stream is not waited for when its context goes: what it had left uses modules and memory that are gone. */
 static bool is_void(const struct stream *s)
 {
-	return s->ctx->error != CUDA_SUCCESS || (s->closing && s->ctx->destroyed);
+	return s->ctx->error != CUDA_SUCCESS || (s->closing && s->ctx->destroyed) || s->given_up;
 }
 
 /* With the lock held; dropped while the operation runs. */

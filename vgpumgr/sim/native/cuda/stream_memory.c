@@ -57,8 +57,9 @@ static void take_look(void *what)
 }
 
 /* Until it is met, or nothing of the context counts any more: it is destroyed, or something else has failed in it. */
-static CUresult wait_for(const struct context *ctx, const struct cuda_memory_operation *m)
+static CUresult wait_for(struct stream *s, const struct cuda_memory_operation *m)
 {
+	const struct context *ctx = s->ctx;
 	struct timespec pause = { .tv_nsec = LOOK_LEAST_NS };
 	struct look l = { .m = m };
 
@@ -69,8 +70,9 @@ static CUresult wait_for(const struct context *ctx, const struct cuda_memory_ope
 		nanosleep(&pause, NULL);
 		pause.tv_nsec = pause.tv_nsec < LOOK_MOST_NS / 2 ? 2 * pause.tv_nsec : LOOK_MOST_NS;
 	}
-	/* a destroyed stream is not waited for when its context goes, and its memory goes, too */
-	return __atomic_load_n(&ctx->destroyed, __ATOMIC_RELAXED) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+	/* a destroyed stream is not waited for when memory or its context goes */
+	s->given_up = __atomic_load_n(&s->closing, __ATOMIC_RELAXED);
+	return s->given_up ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
 static void reduce(const struct cuda_memory_operation *m)
@@ -96,10 +98,10 @@ static void change(void *what)
 		store(m);
 }
 
-static CUresult run_one(const struct context *ctx, struct cuda_memory_operation *m)
+static CUresult run_one(struct stream *s, struct cuda_memory_operation *m)
 {
 	if (cuda_is_wait(m))
-		return wait_for(ctx, m);
+		return wait_for(s, m);
 	if (!m->bytes) /* a barrier: operations follow each other under a lock as it is */
 		return CUDA_SUCCESS;
 	if (!vm_use(m->address, m->bytes, change, m))
@@ -114,8 +116,8 @@ static CUresult run(struct op *op)
 	struct memory_op *o = (struct memory_op *)op;
 	CUresult r = CUDA_SUCCESS;
 
-	for (unsigned int i = 0; i < o->count && r == CUDA_SUCCESS; i++)
-		r = run_one(op->stream->ctx, &o->each[i]);
+	for (unsigned int i = 0; i < o->count && r == CUDA_SUCCESS && !op->stream->given_up; i++)
+		r = run_one(op->stream, &o->each[i]);
 	return r;
 }
 
