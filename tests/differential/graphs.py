@@ -23,7 +23,9 @@ GRAPH_PROGRAMS = {
         "cuGraphMemsetNodeGetParams", "cuGraphMemcpyNodeGetParams", "cuGraphEventRecordNodeGetEvent",
         "cuGraphNodeGetLocalId", "cuGraphKernelNodeGetAttribute", "cuGraphKernelNodeSetAttribute",
         "cuGraphKernelNodeCopyAttributes", "cuGraphChildGraphNodeGetGraph",
-        "cuGraphExecChildGraphNodeSetParams",
+        "cuGraphExecChildGraphNodeSetParams", "cuGraphAddBatchMemOpNode", "cuGraphBatchMemOpNodeGetParams",
+        "cuGraphAddMemAllocNode", "cuGraphAddMemFreeNode", "cuGraphMemAllocNodeGetParams",
+        "cuGraphMemFreeNodeGetParams",
     ],
     "cuStreamEndCapture": [
         "cuStreamGetCaptureInfo", "cuStreamGetCaptureInfo_v3", "cuGraphNodeGetDependencies",
@@ -73,6 +75,7 @@ class Program:
         self.host = (c_uint * WORDS)(*range(100, 100 + WORDS))
         self.back = (c_uint * WORDS)()
         self.called, self.copies = list[int](), set[int | None]()
+        self.graph_memory: list[c_uint64] = []
         self.functions = [FUNCTION(lambda _, n=n: self.call(n)) for n in range(2)]
 
     def __call__(self, name: str, *arguments: Any) -> int:
@@ -140,6 +143,12 @@ class Program:
             self("cuGraphLaunch", executable, self.chance.choice(self.streams))
         return executable
 
+    def free_graph_memory(self) -> None:
+        """What launches have left, and what is no graph's: how much there is of it. Addresses may have come again."""
+        self("cuCtxSynchronize")
+        codes = [self.cu.cuMemFree_v2(c_uint64(a)) for a in {m.value for m in self.graph_memory}]
+        self.answers.append(codes.count(0))
+
     def end(self) -> list[Any]:
         back = ctypes.create_string_buffer(4 * WORDS)
         self("cuCtxSynchronize")
@@ -166,11 +175,47 @@ def any_fill(fill: Fill) -> Any:
     return params
 
 
+def any_batch(p: Program) -> tuple[Any, Any]:
+    """CUgraphNodeParams of operations in memory: writes, additions, and waits for what is there already."""
+    count = p.chance.choice((1, 1, 2, 3, 0))
+    words = (c_uint64 * (6 * max(1, count)))()
+    for at in range(0, 6 * count, 6):
+        words[at] = p.chance.choice((1, 2, 2, 5, 8, 8, 3))
+        if words[at] == 8:  # reduction of 32 bits
+            words[at + 1], words[at + 2] = p.chance.choice((6, 6, 9)) | 14 << 32, p.word().value
+            words[at + 3] = p.chance.randrange(99)
+        else:  # a wait that nothing which is written keeps from ending; 64 bits are not always aligned
+            words[at + 1] = p.word().value
+            wait = words[at] == 1
+            words[at + 2], words[at + 3] = (0, 3) if wait else (p.chance.randrange(99), 0)
+    params = (c_uint64 * 32)(12)
+    params[3], params[4] = count, ctypes.addressof(words)
+    params[5] = p.chance.choice((0,) * 9 + (1,))
+    return params, words
+
+
+def _add_memory(p: Program, graph: c_void_p, where: tuple[Any, ...], nodes: list[Any]) -> None:
+    """A node that allocates, one that uses the memory, and sometimes one that frees it."""
+    params = (c_uint64 * 15)(p.chance.choice((1,) * 9 + (3,)), 1)
+    params[13] = p.chance.choice((4, 100, 5000, 0))
+    made = p.make("cuGraphAddMemAllocNode", *where, params)
+    if not made:
+        return
+    address = c_uint64(params[14])
+    p.graph_memory.append(address)
+    fill = Fill(address, 0, 7, 4, 1, 1)
+    use = p.make("cuGraphAddMemsetNode", graph, byref(made), c_size_t(1), byref(fill), None)
+    nodes += [made, use]
+    if p.chance.random() < 0.6:
+        free = p.make("cuGraphAddMemFreeNode", graph, byref(use), c_size_t(1), address)
+        nodes += [free] if free else []
+
+
 def _add_node(p: Program, graph: c_void_p, nodes: list[Any], child: c_void_p) -> None:
     some = p.chance.choices(nodes, k=p.chance.randint(0, 2)) if nodes else []
     where = (graph, (c_void_p * max(1, len(some)))(*[n.value for n in some]), c_size_t(len(some)))
     # a child with copies of host memory may be in a graph once only, when forwarded
-    kind = p.chance.randrange(6 if graph is child else 9)
+    kind = p.chance.choice((*range(6), 9, 9)) if graph is child else p.chance.randrange(12)
     if kind == 0:
         kernel, _kept = p.kernel()
         node = p.make("cuGraphAddKernelNode_v2", *where, byref(kernel))
@@ -192,6 +237,14 @@ def _add_node(p: Program, graph: c_void_p, nodes: list[Any], child: c_void_p) ->
         p.copies.add(node.value)
     elif kind == 8:
         node = p.make("cuGraphAddHostNode", *where, byref(p.function_node()))
+    elif kind == 11:
+        _add_memory(p, graph, where, nodes)
+        return
+    elif kind > 8:
+        params, _kept = any_batch(p)
+        batch = (c_uint64 * 4).from_buffer(params, 16)
+        add = ("cuGraphAddBatchMemOpNode", *where, byref(batch))
+        node = p.make(*p.chance.choice((add, ("cuGraphAddNode", *where, byref(params)))))
     else:
         node = (
             p.make("cuGraphAddEmptyNode", *where)
@@ -221,9 +274,17 @@ def _read_node(p: Program, node: c_void_p, kind: int) -> None:
         p.answers += [*kernel.shape, *[c_uint.from_address(v or 0).value for v in values[1:]]]
     if not p("cuGraphMemsetNodeGetParams", node, byref(fill)):
         p.answers += [fill.value, fill.element, fill.width, fill.height]
+    batch = (c_uint64 * 4)()
+    if not p("cuGraphBatchMemOpNodeGetParams", node, batch):
+        found = (c_uint64 * (6 * (batch[1] & 0xFF))).from_address(batch[2])
+        p.answers += [batch[1] & 0xFFFFFFFF, *[word & 0xFFFFFFFF for word in found[::6]]]
     copy = (c_uint64 * 25)()
     if not p("cuGraphMemcpyNodeGetParams", node, copy):
         p.answers += list(copy[-3:])
+    memory = (c_uint64 * 15)()
+    if not p("cuGraphMemAllocNodeGetParams", node, memory):
+        p.answers.append(list(memory[:14]))
+    p("cuGraphMemFreeNodeGetParams", node, byref(c_uint64()))
     one, value = c_uint(), (c_uint64 * 8)()
     p("cuGraphEventRecordNodeGetEvent", node, byref(c_void_p()))
     p("cuGraphNodeGetLocalId", node, byref(one))
@@ -262,6 +323,9 @@ def build_graph(cu: ctypes.CDLL, seed: int) -> list[Any]:
             p("cuGraphExecNodeSetParams", executable, node, byref(other))
             p("cuGraphExecChildGraphNodeSetParams", executable, node, child)
             p("cuGraphNodeSetParams", node, byref(other))
+            params, _kept = any_batch(p)
+            p("cuGraphExecNodeSetParams", executable, node, byref(params))
+            p("cuGraphNodeSetParams", node, byref(params))
             p("cuGraphExecHostNodeSetParams", executable, node, byref(p.function_node()))
             p("cuGraphHostNodeSetParams", node, byref(p.function_node()))
     if executable and nodes:
@@ -279,6 +343,7 @@ def build_graph(cu: ctypes.CDLL, seed: int) -> list[Any]:
         p("cuGraphExecDestroy", executable)
     for each in (graph, copy, child):
         p("cuGraphDestroy", each)
+    p.free_graph_memory()
     return p.end()
 
 
@@ -316,7 +381,7 @@ def _steer(p: Program, stream: c_void_p) -> None:
 
 def _capture_something(p: Program) -> None:
     stream, event = p.chance.choice(p.streams), p.chance.choice(p.events)
-    kind = p.chance.randrange(26)
+    kind = p.chance.randrange(28)
     if kind < 6:
         _kept, params = p.kernel()
         shape = (1, 1, 1, 32, 1, 1, 0)
@@ -329,6 +394,18 @@ def _capture_something(p: Program) -> None:
         p("cuEventRecord", event, stream)
     elif kind < 20:
         p("cuStreamWaitEvent", stream, event, 0)
+    elif kind == 24:
+        memory = c_uint64()
+        p("cuMemAllocAsync", byref(memory), c_size_t(p.chance.choice((8, 3000, 0))), stream)
+        if memory:
+            p("cuMemsetD32Async", memory, 3, c_size_t(2), stream)
+            p.graph_memory.append(memory)
+        if p.graph_memory and p.chance.random() < 0.6:
+            p("cuMemFreeAsync", p.graph_memory[-1], stream)
+    elif kind == 23:
+        value = c_uint(p.chance.randrange(99))
+        p("cuStreamWriteValue32_v2", stream, p.word(), value, p.chance.choice((0,) * 9 + (1,)))
+        p("cuStreamWaitValue32_v2", stream, p.word(), c_uint(0), 3)
     elif kind == 20:
         at = ctypes.addressof(p.chance.choice((p.host, p.back)))
         p("cuMemcpyHtoDAsync_v2", p.word(), c_void_p(at), c_size_t(8), stream)
@@ -392,4 +469,5 @@ def capture_graph(cu: ctypes.CDLL, seed: int) -> list[Any]:
     if given and given.value not in [g.value for g in graphs]:
         p.count(given)
         p("cuGraphDestroy", given)
+    p.free_graph_memory()
     return p.end()

@@ -212,7 +212,7 @@ static int use_graph(struct guest *g)
 	static const uint32_t ids[] = {
 		VG_OP_graph_create, VG_OP_graph_kernel, VG_OP_graph_memset, VG_OP_graph_copy,  VG_OP_graph_event,
 		VG_OP_graph_child,  VG_OP_graph_edges,	VG_OP_graph_list,   VG_OP_graph_clone, VG_OP_graph_host_copy,
-		VG_OP_graph_host,   VG_OP_graph_instantiate, VG_OP_graph_child_graph, VG_OP_graph_node_read,
+		VG_OP_graph_host,   VG_OP_graph_instantiate, VG_OP_graph_child_graph, VG_OP_graph_memory, VG_OP_graph_node_read,
 	};
 	int error = 0;
 
@@ -231,8 +231,8 @@ static int use_graph(struct guest *g)
 static int read_graph(struct guest *g)
 {
 	static const struct { uint32_t op; int times; unsigned int how; } turns[] = {
-		{ VG_OP_graph_create, 1, 0 }, { VG_OP_graph_kernel, 12, 1 }, { VG_OP_graph_copy, 3, 1 }, { VG_OP_graph_child, 3, 1 },
-		{ VG_OP_graph_memset, 1, 1 }, { VG_OP_graph_event, 3, 1 }, { VG_OP_graph_node_read, 20, 0 },
+		{ VG_OP_graph_create, 1, 0 }, { VG_OP_graph_memory, 4, 1 }, { VG_OP_graph_kernel, 12, 1 }, { VG_OP_graph_copy, 3, 1 }, { VG_OP_graph_child, 3, 1 },
+		{ VG_OP_graph_memset, 1, 1 }, { VG_OP_graph_event, 3, 1 }, { VG_OP_graph_node_read, 30, 0 },
 		{ VG_OP_graph_kernel_attribute, 8, 0 }, { VG_OP_graph_kernel_attributes, 6, 0 }, { VG_OP_graph_child_graph, 14, 0 },
 		{ VG_OP_graph_node_read, 4, 0 }, { VG_OP_graph_node_destroy, 6, 0 },
 	};
@@ -313,7 +313,7 @@ static int capture(struct guest *g)
 static int steer(struct guest *g)
 {
 	static const uint32_t ids[] = {
-		VG_OP_graph_kernel, VG_OP_graph_memset,	  VG_OP_graph_node_read, VG_OP_graph_list,  VG_OP_capture_depend,
+		VG_OP_graph_kernel, VG_OP_graph_memset,	  VG_OP_graph_memory, VG_OP_stream_memory, VG_OP_graph_node_read, VG_OP_graph_list,  VG_OP_capture_depend,
 		VG_OP_capture_depend, VG_OP_capture_list, VG_OP_cuMemsetD8Async, VG_OP_graph_edges, VG_OP_graph_kernel_attribute,
 		VG_OP_capture_host, VG_OP_capture_copy,	  VG_OP_graph_child,	 VG_OP_graph_clone, VG_OP_graph_instantiate,
 		VG_OP_graph_exec_child, VG_OP_graph_launch, VG_OP_capture_depend, VG_OP_cuStreamQuery, VG_OP_graph_destroy,

@@ -27,6 +27,8 @@ PROGRAMS = (
     "libraries",
     "batches",
     "stream_memory",
+    "graph_memory",
+    "graph_allocations",
     "boxes",
     "tensor",
     "virtual",

@@ -21,8 +21,8 @@ HOST_SIDE = (
     "contexts", "memory", "streams", "stream_memory", "tensor_maps", "batches", "attributes",
 )  # fmt: skip
 KERNELS = (
-    "launches", "functions", "linking", "graphs", "graph_objects", "graph_reads", "captures",
-    "virtual", "textures", "texture_faults",
+    "launches", "functions", "linking", "graphs", "graph_objects", "graph_reads", "graph_memory",
+    "graph_allocations", "captures", "virtual", "textures", "texture_faults",
 )  # fmt: skip
 MIB = 1 << 20
 SLICE_1, SLICE_2, SLICE_3 = 0, 1, 2  # NVML_GPU_INSTANCE_PROFILE_*

@@ -192,11 +192,13 @@ def test_a_stream_that_waits_for_memory_has_no_turn() -> None:
         assert process.returncode == 0
 
 
-@pytest.mark.parametrize("behind", [False, True])
-def test_what_stands_beside_a_wait_for_memory_is_paid(behind: bool) -> None:
-    """Kernels behind a wait that ends in another's turn, and kernels with a wait behind them."""
+@pytest.mark.parametrize("place", ["before", "behind", "graph"])
+def test_what_stands_beside_a_wait_for_memory_is_paid(place: str) -> None:
+    """Kernels behind a wait that ends in another's turn, also within a graph, and kernels with a wait behind them."""
     with share_out("burst", (20, 80)) as tenants:
-        tenants[0].start(Load(5_000_000, 1, 8, flight=1, late_us=15_000, behind=behind))
+        tenants[0].start(
+            Load(5_000_000, 1, 8, 1, 1, 1, 15_000, place == "behind", place == "graph")
+        )
         tenants[1].start(BUSY)
         before, had = tenants[0].rig.status().share, tenants[0].read_device_ns()
         time.sleep(4)

@@ -33,7 +33,7 @@ class Load:
     """What a guest process does: kernels of ``steps`` times ``step_ns`` of device time (0 steps: without end),
     ``depth`` of them at once in each of ``streams`` streams, ``flight`` times (1: it waits for them before the next);
     ``processes`` of that kind. With ``late_us`` each launch stands behind a wait for memory, which ends so much later;
-    with ``behind`` the wait stands behind the launch.
+    with ``behind`` the wait stands behind the launch, with ``graph`` before it in the same graph.
     """
 
     step_ns: int
@@ -44,6 +44,7 @@ class Load:
     processes: int = 1
     late_us: int = 0
     behind: bool = False
+    graph: bool = False
 
     @property
     def words(self) -> list[str]:
@@ -51,7 +52,11 @@ class Load:
         numbers = (self.step_ns, self.steps, self.depth, self.streams, self.flight)
         return [
             *map(str, numbers),
-            *([str(self.late_us), str(int(self.behind))] if self.late_us else []),
+            *(
+                [str(self.late_us), str(2 if self.graph else int(self.behind))]
+                if self.late_us
+                else []
+            ),
         ]
 
 

@@ -4,7 +4,7 @@
  * times a nanosleep of STEP_NS, which is device time on a simulated machine with a clock; STEPS 0: it never ends. DEPTH kernels are launched into
  * each of STREAMS streams, FLIGHT times; then the oldest of them are waited for, and as many are launched: with more than one in
  * flight no stream lacks work. With LATE_US each launch stands behind a wait for memory, which a copy ends so much later: what
- * runs then was put there in another turn; with BEHIND 1 the wait stands behind the kernels. SIGTERM ends it; it prints "ready",
+ * runs then was put there in another turn; with BEHIND 1 the wait stands behind the kernels, with 2 before them in one graph. SIGTERM ends it; it prints "ready",
  * and at the end how many kernels it has done, or the CUDA error.
  */
 #include <cuda.h>
@@ -55,6 +55,9 @@ static struct {
 	CUresult (*load)(CUmodule *, const void *), (*function)(CUfunction *, CUmodule, const char *);
 	CUresult (*stream)(CUstream *, unsigned), (*wait)(CUevent), (*event)(CUevent *, unsigned), (*record)(CUevent, CUstream);
 	CUresult (*alloc)(CUdeviceptr *, size_t), (*copy)(CUdeviceptr, const void *, size_t);
+	CUresult (*capture)(CUstream, CUstreamCaptureMode), (*captured)(CUstream, CUgraph *);
+	CUresult (*instantiate)(CUgraphExec *, CUgraph, unsigned long long), (*run)(CUgraphExec, CUstream);
+	CUresult (*end_exec)(CUgraphExec), (*end_graph)(CUgraph);
 	CUresult (*hold)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 	CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);
 } cuda;
@@ -80,6 +83,12 @@ static void open_library(void)
 	*(void **)&cuda.alloc = find(library, "cuMemAlloc_v2");
 	*(void **)&cuda.copy = find(library, "cuMemcpyHtoD_v2");
 	*(void **)&cuda.hold = find(library, "cuStreamWaitValue32_v2");
+	*(void **)&cuda.capture = find(library, "cuStreamBeginCapture_v2");
+	*(void **)&cuda.captured = find(library, "cuStreamEndCapture");
+	*(void **)&cuda.instantiate = find(library, "cuGraphInstantiateWithFlags");
+	*(void **)&cuda.run = find(library, "cuGraphLaunch");
+	*(void **)&cuda.end_exec = find(library, "cuGraphExecDestroy");
+	*(void **)&cuda.end_graph = find(library, "cuGraphDestroy");
 	*(void **)&cuda.launch = find(library, "cuLaunchKernel");
 }
 
@@ -87,16 +96,34 @@ static unsigned depth, late_us, behind;
 static CUdeviceptr flag; /* launches before this number go on */
 static void *arguments[2];
 
+enum { BEFORE, BEHIND, IN_A_GRAPH };
+
+static void run_captured(CUstream stream)
+{
+	CUgraphExec exec;
+	CUgraph graph;
+
+	check(cuda.captured(stream, &graph), "cuStreamEndCapture");
+	check(cuda.instantiate(&exec, graph, 0), "cuGraphInstantiateWithFlags");
+	check(cuda.run(exec, stream), "cuGraphLaunch");
+	check(cuda.end_exec(exec), "cuGraphExecDestroy");
+	check(cuda.end_graph(graph), "cuGraphDestroy");
+}
+
 static void launch(CUfunction function, CUstream stream, CUevent event)
 {
 	static cuuint32_t number;
 
 	number++;
-	if (late_us && !behind)
+	if (late_us && behind == IN_A_GRAPH)
+		check(cuda.capture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), "cuStreamBeginCapture");
+	if (late_us && behind != BEHIND)
 		check(cuda.hold(stream, flag, number, CU_STREAM_WAIT_VALUE_GEQ), "cuStreamWaitValue32");
 	for (unsigned i = 0; i < depth; i++)
 		check(cuda.launch(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL), "cuLaunchKernel");
-	if (late_us && behind)
+	if (late_us && behind == IN_A_GRAPH)
+		run_captured(stream);
+	if (late_us && behind == BEHIND)
 		check(cuda.hold(stream, flag, number, CU_STREAM_WAIT_VALUE_GEQ), "cuStreamWaitValue32");
 	check(cuda.record(event, stream), "cuEventRecord");
 	if (late_us) {

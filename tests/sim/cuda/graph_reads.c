@@ -370,6 +370,23 @@ static void expect_text(const char *path, const char *text, bool there)
 		FAIL("%s: %s in\n%s", there ? "missing" : "unexpected", text, all);
 }
 
+/* An operation in memory, memory that is allocated and its free, one behind the other. */
+static void add_memory(CUgraph g)
+{
+	CUstreamBatchMemOpParams write = { .operation = CU_STREAM_MEM_OP_WRITE_VALUE_32 };
+	CUDA_BATCH_MEM_OP_NODE_PARAMS batch = { .ctx = context, .count = 1, .paramArray = &write };
+	CUDA_MEM_ALLOC_NODE_PARAMS memory = { .bytesize = 96 };
+	CUgraphNode a, b, c;
+
+	write.writeValue.address = word;
+	write.writeValue.value = 0xabc;
+	memory.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+	memory.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	OK(cuGraphAddBatchMemOpNode(&a, g, NULL, 0, &batch));
+	OK(cuGraphAddMemAllocNode(&b, g, &a, 1, &memory));
+	OK(cuGraphAddMemFreeNode(&c, g, &b, 1, memory.dptr));
+}
+
 static void picture(void)
 {
 	char path[] = "/tmp/graph-XXXXXX", text[64];
@@ -385,6 +402,7 @@ static void picture(void)
 	a = add_node(g, NULL, 0, 0, 1);
 	b = copy_node(g, &a, 1, 1, 0);
 	OK(cuGraphAddChildGraphNode(&child, g, &b, 1, h));
+	add_memory(g);
 	OK(cuGraphDebugDotPrint(g, path, 0));
 	OK(cuGraphGetId(g, &id));
 	OK(cuGraphNodeGetLocalId(a, &from));
@@ -395,12 +413,18 @@ static void picture(void)
 	expect_text(path, "KERNEL\\nadd_to", true);
 	expect_text(path, "MEMCPY\\nDtoD", true);
 	expect_text(path, "block 1,1,1", false);
+	expect_text(path, "BATCH_MEM_OP", true);
+	expect_text(path, "MEM_FREE", true);
+	expect_text(path, "96 bytes", false);
 	OK(cuGraphChildGraphNodeGetGraph(child, &inner));
 	OK(cuGraphGetId(inner, &id));
 	snprintf(text, sizeof(text), "subgraph cluster_%u {", id);
 	expect_text(path, text, true);
 	OK(cuGraphDebugDotPrint(g, path, CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE));
 	expect_text(path, "block 1,1,1", true);
+	expect_text(path, "96 bytes", true);
+	expect_text(path, "operation 2 0x", true);
+	expect_text(path, " 0xabc", true);
 	expect_text(path, " = 1\\n1 x 1 of 4 bytes", true);
 	EXPECT_ERROR(CUDA_ERROR_OPERATING_SYSTEM, cuGraphDebugDotPrint(g, "/nowhere/at/all", 0));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphDebugDotPrint(g, NULL, 0));

@@ -31,12 +31,19 @@ static inline CUDA_MEMSET_NODE_PARAMS any_memset(const CUgraphNodeParams *p)
 					  p->memset.width, p->memset.height };
 }
 
+static inline CUDA_BATCH_MEM_OP_NODE_PARAMS any_memory(const CUgraphNodeParams *p)
+{
+	return (CUDA_BATCH_MEM_OP_NODE_PARAMS){ p->memOp.ctx, p->memOp.count, p->memOp.paramArray, p->memOp.flags };
+}
+
 /* CUDA_ERROR_NOT_SUPPORTED: of a type, or with edges, that there is no call for. */
 static inline CUresult any_add(CUgraphNode *out, CUgraph graph, const CUgraphNode *on, const CUgraphEdgeData *edges, size_t n,
-			       const CUgraphNodeParams *p)
+			       CUgraphNodeParams *p)
 {
+	CUDA_MEM_ALLOC_NODE_PARAMS allocation;
 	CUDA_KERNEL_NODE_PARAMS_v2 kernel;
 	CUDA_MEMSET_NODE_PARAMS fill;
+	CUDA_BATCH_MEM_OP_NODE_PARAMS memory;
 	CUDA_HOST_NODE_PARAMS host;
 	CUresult r = any_check(p);
 
@@ -64,6 +71,18 @@ static inline CUresult any_add(CUgraphNode *out, CUgraph graph, const CUgraphNod
 		return cuGraphAddEventWaitNode(out, graph, on, n, p->eventWait.event);
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		return cuGraphAddEventRecordNode(out, graph, on, n, p->eventRecord.event);
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+		allocation = (CUDA_MEM_ALLOC_NODE_PARAMS){ p->alloc.poolProps, p->alloc.accessDescs, p->alloc.accessDescCount,
+							   p->alloc.bytesize, 0 };
+		r = cuGraphAddMemAllocNode(out, graph, on, n, &allocation);
+		if (r == CUDA_SUCCESS)
+			p->alloc.dptr = allocation.dptr;
+		return r;
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		return cuGraphAddMemFreeNode(out, graph, on, n, p->free.dptr);
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		memory = any_memory(p);
+		return cuGraphAddBatchMemOpNode(out, graph, on, n, &memory);
 	default:
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
@@ -83,6 +102,7 @@ static inline CUresult any_set(CUgraphExec exec, CUgraphNode node, const CUgraph
 {
 	CUDA_KERNEL_NODE_PARAMS_v2 kernel;
 	CUDA_MEMSET_NODE_PARAMS fill;
+	CUDA_BATCH_MEM_OP_NODE_PARAMS memory;
 	CUDA_HOST_NODE_PARAMS host;
 	CUresult r = any_check(p);
 
@@ -108,6 +128,9 @@ static inline CUresult any_set(CUgraphExec exec, CUgraphNode node, const CUgraph
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		return exec ? cuGraphExecEventRecordNodeSetEvent(exec, node, p->eventRecord.event) :
 			      cuGraphEventRecordNodeSetEvent(node, p->eventRecord.event);
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		memory = any_memory(p);
+		return exec ? cuGraphExecBatchMemOpNodeSetParams(exec, node, &memory) : cuGraphBatchMemOpNodeSetParams(node, &memory);
 	default:
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
@@ -130,6 +153,8 @@ static inline CUresult any_get(CUgraphNode node, CUgraphNodeParams *p)
 {
 	CUDA_KERNEL_NODE_PARAMS_v2 kernel = { .func = NULL };
 	CUDA_MEMSET_NODE_PARAMS fill = { .dst = 0 };
+	CUDA_BATCH_MEM_OP_NODE_PARAMS memory = { .ctx = NULL };
+	CUDA_MEM_ALLOC_NODE_PARAMS allocation = { .dptr = 0 };
 	CUDA_HOST_NODE_PARAMS host = { .fn = NULL };
 	CUgraphNodeType type;
 	CUresult r = p ? cuGraphNodeGetType(node, &type) : CUDA_ERROR_INVALID_VALUE;
@@ -162,6 +187,17 @@ static inline CUresult any_get(CUgraphNode node, CUgraphNodeParams *p)
 		return cuGraphEventWaitNodeGetEvent(node, &p->eventWait.event);
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		return cuGraphEventRecordNodeGetEvent(node, &p->eventRecord.event);
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+		r = cuGraphMemAllocNodeGetParams(node, &allocation);
+		p->alloc = (CUDA_MEM_ALLOC_NODE_PARAMS_v2){ allocation.poolProps, allocation.accessDescs,
+							    allocation.accessDescCount, allocation.bytesize, allocation.dptr };
+		return r;
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		return cuGraphMemFreeNodeGetParams(node, &p->free.dptr);
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		r = cuGraphBatchMemOpNodeGetParams(node, &memory);
+		p->memOp = (CUDA_BATCH_MEM_OP_NODE_PARAMS_v2){ memory.ctx, memory.count, memory.paramArray, memory.flags };
+		return r;
 	default:
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}

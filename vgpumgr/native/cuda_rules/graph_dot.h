@@ -26,7 +26,8 @@ static inline bool dot_wants(const struct dot *d, unsigned int flag)
 static inline const char *dot_type(CUgraphNodeType type)
 {
 	static const char *const names[] = { "KERNEL", "MEMCPY", "MEMSET", "HOST", "GRAPH", "EMPTY", "WAIT_EVENT",
-					     "EVENT_RECORD" };
+					     "EVENT_RECORD", "EXT_SEMAS_SIGNAL", "EXT_SEMAS_WAIT", "MEM_ALLOC", "MEM_FREE",
+					     "BATCH_MEM_OP" };
 
 	return (unsigned int)type < sizeof(names) / sizeof(names[0]) ? names[type] : "OTHER";
 }
@@ -111,6 +112,40 @@ static inline CUresult dot_event(const struct dot *d, CUgraphNode node, CUgraphN
 	return r;
 }
 
+static inline CUresult dot_memory(const struct dot *d, CUgraphNode node)
+{
+	CUDA_BATCH_MEM_OP_NODE_PARAMS p;
+	CUresult r = cuGraphBatchMemOpNodeGetParams(node, &p);
+	struct cuda_memory_operation m;
+
+	for (unsigned int i = 0; r == CUDA_SUCCESS && i < p.count; i++) {
+		r = cuda_read_memory_operation(&p.paramArray[i], false, &m);
+		if (r == CUDA_SUCCESS)
+			fprintf(d->file, "\\noperation %u 0x%" PRIx64 " 0x%" PRIx64, m.kind, (uint64_t)m.address, m.value);
+	}
+	return r;
+}
+
+static inline CUresult dot_allocation(const struct dot *d, CUgraphNode node)
+{
+	CUDA_MEM_ALLOC_NODE_PARAMS p;
+	CUresult r = cuGraphMemAllocNodeGetParams(node, &p);
+
+	if (r == CUDA_SUCCESS)
+		fprintf(d->file, "\\n0x%" PRIx64 "\\n%zu bytes", (uint64_t)p.dptr, p.bytesize);
+	return r;
+}
+
+static inline CUresult dot_free(const struct dot *d, CUgraphNode node)
+{
+	CUdeviceptr address;
+	CUresult r = cuGraphMemFreeNodeGetParams(node, &address);
+
+	if (r == CUDA_SUCCESS)
+		fprintf(d->file, "\\n0x%" PRIx64, (uint64_t)address);
+	return r;
+}
+
 /* Beside its type. */
 static inline CUresult dot_known(const struct dot *d, CUgraphNode node, CUgraphNodeType type)
 {
@@ -126,6 +161,12 @@ static inline CUresult dot_known(const struct dot *d, CUgraphNode node, CUgraphN
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		return dot_wants(d, CU_GRAPH_DEBUG_DOT_FLAGS_EVENT_NODE_PARAMS) ? dot_event(d, node, type) : CUDA_SUCCESS;
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+		return dot_wants(d, CU_GRAPH_DEBUG_DOT_FLAGS_MEM_ALLOC_NODE_PARAMS) ? dot_allocation(d, node) : CUDA_SUCCESS;
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		return dot_wants(d, CU_GRAPH_DEBUG_DOT_FLAGS_MEM_FREE_NODE_PARAMS) ? dot_free(d, node) : CUDA_SUCCESS;
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return dot_wants(d, CU_GRAPH_DEBUG_DOT_FLAGS_BATCH_MEM_OP_NODE_PARAMS) ? dot_memory(d, node) : CUDA_SUCCESS;
 	default:
 		return CUDA_SUCCESS;
 	}

@@ -107,6 +107,7 @@ void context_destroy(struct context *ctx)
 		queue_close(ctx->streams);
 	drv_unlock();
 	check_context_end(ctx);
+	graph_blocks_forget(ctx->id);
 	vm_remove_context(ctx);
 	client_uncharge(ctx->dev, ctx->baseline_bytes);
 	client_detach(ctx->dev);

@@ -309,6 +309,7 @@ struct stream {
 	uint64_t id, submitted, completed;
 	struct op *head, **tail;
 	bool running, closing, has_worker, is_default; /* is_default: legacy or per-thread */
+	bool given_up; /* destroyed, and what it waited for is gone: nothing behind that runs */
 	struct capture *capture; /* capture.c; NULL: what is put into it is done */
 	struct graph_node **tips; /* of the capture: what comes next waits for these */
 	size_t n_tips;
@@ -440,6 +441,10 @@ static inline const struct device *allocation_device(const struct allocation *a)
 
 /* virtual.c: the reserved addresses around this one; takes drv.lock. */
 bool virtual_space(uint64_t addr, uint64_t *start, uint64_t *bytes);
+
+/* device_memory.c; without drv.lock */
+CUresult memory_allocate(struct context *ctx, size_t size, CUdeviceptr *out);
+void memory_give(CUdeviceptr address);
 
 /* array.c */
 void array_free_context(struct context *ctx); /* with drv.lock held */

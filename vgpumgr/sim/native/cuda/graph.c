@@ -35,6 +35,8 @@ void node_clear(struct graph_node *n)
 		free(n->kernel.params);
 	else if (n->type == CU_GRAPH_NODE_TYPE_GRAPH && n->child)
 		graph_free(n->child);
+	else if (n->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)
+		free(n->memory.list);
 }
 
 static void node_free(struct graph_node *n)
@@ -44,6 +46,17 @@ static void node_free(struct graph_node *n)
 	node_clear(n);
 	free(n->deps);
 	free(n);
+}
+
+struct graph_block *graph_memory_ended;
+
+void graph_memory_end(struct graph_block *ended)
+{
+	struct graph_block **at = &graph_memory_ended;
+
+	while (*at)
+		at = &(*at)->next;
+	*at = ended;
 }
 
 void graph_free(struct graph *g)
@@ -57,6 +70,7 @@ void graph_free(struct graph *g)
 	if (!g->hidden)
 		handle_remove(g);
 	user_objects_drop(&g->objects);
+	graph_memory_end(graph_blocks_drop(&g->blocks));
 	free(g);
 }
 
@@ -178,7 +192,7 @@ static int node_copy_contents(struct graph_node *to, const struct graph_node *fr
 		*to = *from;
 		to->graph = NULL, to->next = NULL, to->deps = NULL, to->n_deps = 0;
 		to->origin = kept.origin, to->disabled = kept.disabled;
-		return 0;
+		return to->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP && !memory_own(&to->memory) ? -ENOMEM : 0;
 	}
 	to->type = from->type;
 	to->kernel = from->kernel;
@@ -263,23 +277,6 @@ CUresult cuGraphCreate(CUgraph *out, unsigned int flags)
 	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult cuGraphDestroy(CUgraph handle)
-{
-	struct graph *g;
-	CUresult r;
-
-	DRIVER_CHECK();
-	DRV_LOCKED();
-	r = graph_get(handle, &g);
-	if (r == CUDA_SUCCESS && g->parent)
-		r = CUDA_ERROR_INVALID_VALUE;
-	if (r == CUDA_SUCCESS && g->capture)
-		r = CUDA_ERROR_ILLEGAL_STATE;
-	if (r == CUDA_SUCCESS)
-		graph_free(g);
-	return r;
-}
-
 CUresult cuGraphClone(CUgraph *out, CUgraph original)
 {
 	struct graph *g;
@@ -290,6 +287,8 @@ CUresult cuGraphClone(CUgraph *out, CUgraph original)
 		return CUDA_ERROR_INVALID_VALUE;
 	DRV_LOCKED();
 	r = graph_get(original, &g);
+	if (r == CUDA_SUCCESS && g->blocks.count)
+		r = CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return r;
 	*out = (CUgraph)graph_copy(g, false);
@@ -505,6 +504,8 @@ static CUresult change_edges(CUgraph handle, const CUgraphNode *from, const CUgr
 	DRIVER_CHECK();
 	DRV_LOCKED();
 	r = n && (!from || !to) ? CUDA_ERROR_INVALID_VALUE : graph_get(handle, &g);
+	if (r == CUDA_SUCCESS && !add && g->blocks.count)
+		r = CUDA_ERROR_INVALID_VALUE;
 	for (i = 0; r == CUDA_SUCCESS && i < n; i++) {
 		r = edge_get(g, from[i], to[i], &a, &b);
 		if (r == CUDA_SUCCESS && node_depends_on(b, a) == add)
@@ -557,7 +558,7 @@ CUresult cuGraphDestroyNode(CUgraphNode handle)
 	DRIVER_CHECK();
 	DRV_LOCKED();
 	r = node_get(handle, &node);
-	if (r == CUDA_SUCCESS && node->graph->capture)
+	if (r == CUDA_SUCCESS && (node->graph->capture || node->graph->blocks.count))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return r;

@@ -9,7 +9,10 @@
 
 #include "cuda_sim.h" /* first: it makes the functions of cuda.h visible */
 
+#include <graph_block.h>
 #include <user_object.h>
+
+#include "graph_memory.h"
 
 struct graph_kernel {
 	CUfunction function;
@@ -39,6 +42,7 @@ struct graph_node {
 		CUDA_HOST_NODE_PARAMS host;
 		struct graph *child;
 		CUevent event;
+		struct graph_memory memory;
 	};
 };
 
@@ -50,6 +54,7 @@ struct graph {
 	struct capture *capture;   /* being captured: nothing may be taken out of it */
 	bool hidden;               /* of an executable graph: a program has no handles of it */
 	struct user_objects objects; /* copies hold them, too */
+	struct graph_blocks blocks;  /* of no copy: there is none of a graph that has some */
 };
 
 struct graph_exec {
@@ -58,6 +63,7 @@ struct graph_exec {
 	unsigned int number;
 	CUevent done;              /* of the last launch: two of the same executable graph never overlap */
 	bool launched;
+	struct graph_blocks blocks;
 };
 
 /* graph.c; with drv.lock held */
@@ -85,9 +91,24 @@ CUresult graph_check_nodes(const struct graph *g, const CUgraphNode *nodes, size
 /* What the graphs of an executable one hold is let go of once its last launch has ended; `done`: NULL, or its event. */
 void graph_let_go(struct graph *g, CUevent done);
 
+/* Memory that no graph has any more, until graph_memory_give() gives it back. */
+extern struct graph_block *graph_memory_ended;
+void graph_memory_end(struct graph_block *ended);
+/* graph_allocations.c; without drv.lock */
+void graph_memory_give(void);
+/* In a stream that captures. */
+CUresult capture_allocation(CUstream stream, size_t size, CUdeviceptr *out);
+/* The same of a free, with drv.lock held. */
+CUresult capture_free(struct stream *s, CUdeviceptr address);
+
 /* graph_exec.c */
 /* What a graph's node has become in an executable one. */
 CUresult exec_node(CUgraphExec handle, CUgraphNode node, struct graph_node **out);
+
+/* stream_memory.c; without drv.lock, and the caller owns what is made */
+CUresult memory_make(const CUstreamBatchMemOpParams *list, unsigned int count, unsigned int flags, bool old,
+		     struct graph_memory *made);
+CUresult memory_launch(const struct graph_memory *m, CUstream stream);
 
 /* launch.c; without drv.lock, and the caller owns what is made */
 CUresult make_launch(CUfunction handle, const CUlaunchConfig *config, struct cuda_launch_options options, void **params, void **extra,

@@ -105,6 +105,8 @@ static CUresult exec_create(CUgraph handle, cuuint64_t flags, struct graph_exec 
 	if (e)
 		e->graph = graph_copy(g, true);
 	r = e && e->graph ? sort_nodes(e->graph) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (r == CUDA_SUCCESS)
+		r = graph_blocks_instantiate(&e->blocks, &g->blocks);
 	if (r == CUDA_SUCCESS && handle_add(e, HANDLE_GRAPH_EXEC))
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (r == CUDA_SUCCESS) {
@@ -115,6 +117,8 @@ static CUresult exec_create(CUgraph handle, cuuint64_t flags, struct graph_exec 
 	}
 	if (e && e->graph)
 		graph_free(e->graph);
+	if (e)
+		graph_blocks_drop(&e->blocks); /* the graph has them, too */
 	free(e);
 	return r;
 }
@@ -196,12 +200,14 @@ CUresult cuGraphExecDestroy(CUgraphExec handle)
 		done = e->done;
 		handle_remove(e);
 		graph_let_go(e->graph, e->launched ? done : NULL);
+		graph_memory_end(graph_blocks_drop(&e->blocks));
 		graph_free(e->graph);
 		free(e);
 	}
 	drv_unlock();
 	if (r == CUDA_SUCCESS)
 		cuEventDestroy_v2(done);
+	graph_memory_give();
 	return r;
 }
 
@@ -248,6 +254,8 @@ static CUresult launch_node(struct graph_node *n, CUstream stream)
 		return cuEventRecord(n->event, stream);
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
 		return cuStreamWaitEvent(stream, n->event, 0);
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return memory_launch(&n->memory, stream);
 	default:
 		return CUDA_SUCCESS;
 	}
@@ -289,13 +297,18 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream)
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (capture_takes(stream))
-		return capture_graph(e, stream);
+		return e->blocks.count ? CUDA_ERROR_NOT_SUPPORTED : capture_graph(e, stream);
+	r = graph_blocks_may_launch(&e->blocks, e->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+	if (r != CUDA_SUCCESS)
+		return r;
 	if (e->launched)
 		r = cuStreamWaitEvent(stream, e->done, 0);
 	if (r == CUDA_SUCCESS)
 		r = launch_graph(e->graph, stream);
 	if (r == CUDA_SUCCESS)
 		r = cuEventRecord(e->done, stream);
+	if (r == CUDA_SUCCESS)
+		graph_blocks_launched(&e->blocks);
 	e->launched = true;
 	return r;
 }
@@ -365,6 +378,8 @@ static struct difference compare_nodes(const struct graph_node *a, struct graph_
 		return (struct difference){ CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, b };
 	if (a->n_deps != b->n_deps)
 		return (struct difference){ CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, b };
+	if (a->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP && !memory_may_become(&a->memory, &b->memory))
+		return (struct difference){ CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, b };
 	for (size_t i = 0; i < a->n_deps; i++) {
 		if (a->deps[i]->waits != b->deps[i]->waits)
 			return (struct difference){ CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, b };
@@ -434,6 +449,11 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph, CUgraphExecUpda
 		return r;
 	want = graph_copy(g, true);
 	r = want ? sort_nodes(want) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (r == CUDA_SUCCESS && (e->blocks.count != g->blocks.count || (g->blocks.count && g->blocks.twin != &e->blocks))) {
+		out->result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED; /* memory of its own graph it may have, none other */
+		graph_free(want);
+		return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+	}
 	d = r == CUDA_SUCCESS ? compare(e->graph, want) : (struct difference){ CU_GRAPH_EXEC_UPDATE_ERROR, NULL };
 	out->result = d.result;
 	if (d.node)
@@ -463,6 +483,8 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode node
 	r = exec_node(handle, node, &n);
 	if (r == CUDA_SUCCESS)
 		r = n->type == CU_GRAPH_NODE_TYPE_GRAPH ? graph_get(child, &g) : CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS && g->blocks.count)
+		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		want = graph_copy(g, true);
 	if (r == CUDA_SUCCESS)

@@ -82,6 +82,25 @@ static CUresult make_event(CUgraphNodeType type, CUevent event, struct graph_nod
 	return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+static CUresult make_memory(const struct context *ctx, const CUDA_BATCH_MEM_OP_NODE_PARAMS *p, struct graph_node *made)
+{
+	CUcontext context = p && p->ctx ? p->ctx : (CUcontext)ctx;
+	bool known;
+	CUresult r;
+
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	drv_lock();
+	known = handle_is(context, HANDLE_CONTEXT);
+	drv_unlock();
+	if (!known)
+		return CUDA_ERROR_INVALID_VALUE;
+	*made = (struct graph_node){ .type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP };
+	r = memory_make(p->paramArray, p->count, p->flags, false, &made->memory);
+	made->memory.context = context;
+	return r;
+}
+
 /* ---- adding */
 
 /* Puts into the graph what `r` says could be made. */
@@ -170,6 +189,15 @@ CUresult cuGraphAddEmptyNode(CUgraphNode *out, CUgraph g, const CUgraphNode *dep
 	return add(CUDA_SUCCESS, out, g, deps, n, &made);
 }
 
+CUresult cuGraphAddBatchMemOpNode(CUgraphNode *out, CUgraph g, const CUgraphNode *deps, size_t n,
+				  const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+{
+	struct graph_node made;
+
+	CONTEXT_ENTER(ctx);
+	return add(make_memory(ctx, params, &made), out, g, deps, n, &made);
+}
+
 CUresult cuGraphAddEventRecordNode(CUgraphNode *out, CUgraph g, const CUgraphNode *deps, size_t n, CUevent event)
 {
 	struct graph_node made;
@@ -195,7 +223,7 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph g, const CUgraphNode
 	CONTEXT_ENTER(ctx);
 	drv_lock();
 	r = graph_get(child, &from);
-	if (r == CUDA_SUCCESS && (CUgraph)from == g)
+	if (r == CUDA_SUCCESS && ((CUgraph)from == g || from->blocks.count))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS) {
 		made.child = graph_copy(from, false);
@@ -277,6 +305,8 @@ NODE_GETTER(cuGraphMemsetNodeGetParams, CU_GRAPH_NODE_TYPE_MEMSET, CUDA_MEMSET_N
 NODE_GETTER(cuGraphHostNodeGetParams, CU_GRAPH_NODE_TYPE_HOST, CUDA_HOST_NODE_PARAMS, n->host)
 NODE_GETTER(cuGraphEventRecordNodeGetEvent, CU_GRAPH_NODE_TYPE_EVENT_RECORD, CUevent, n->event)
 NODE_GETTER(cuGraphEventWaitNodeGetEvent, CU_GRAPH_NODE_TYPE_WAIT_EVENT, CUevent, n->event)
+NODE_GETTER(cuGraphBatchMemOpNodeGetParams, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, CUDA_BATCH_MEM_OP_NODE_PARAMS,
+	    ((CUDA_BATCH_MEM_OP_NODE_PARAMS){ n->memory.context, n->memory.count, n->memory.list, 0 }))
 
 /* Attributes are not what a kernel is launched with: they stay. */
 static void replace_kernel(struct graph_kernel *k, const struct graph_kernel *made)
@@ -307,6 +337,9 @@ static void replace(struct graph_node *node, const struct graph_node *made)
 	case CU_GRAPH_NODE_TYPE_HOST:
 		node->host = made->host;
 		break;
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		node->memory = made->memory;
+		break;
 	default:
 		node->event = made->event;
 	}
@@ -322,6 +355,9 @@ static CUresult set(CUresult r, CUgraphExec exec, CUgraphNode handle, struct gra
 	DRV_LOCKED();
 	r = exec ? exec_node(exec, handle, &node) : node_get(handle, &node);
 	if (r == CUDA_SUCCESS && node->type != made->type)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS && exec && made->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP &&
+	    !memory_may_become(&node->memory, &made->memory))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		replace(node, made);
@@ -356,6 +392,8 @@ NODE_SETTER(cuGraphKernelNodeSetParams_v2, (CUgraphNode node, const CUDA_KERNEL_
 NODE_SETTER(cuGraphMemcpyNodeSetParams, (CUgraphNode node, const CUDA_MEMCPY3D *p), make_copy(p, &made), NULL)
 NODE_SETTER(cuGraphMemsetNodeSetParams, (CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *p), make_memset(p, &made), NULL)
 NODE_SETTER(cuGraphHostNodeSetParams, (CUgraphNode node, const CUDA_HOST_NODE_PARAMS *p), make_host(p, &made), NULL)
+NODE_SETTER(cuGraphBatchMemOpNodeSetParams, (CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *p),
+	    make_memory(ctx, p, &made), NULL)
 NODE_SETTER(cuGraphEventRecordNodeSetEvent, (CUgraphNode node, CUevent e),
 	    make_event(CU_GRAPH_NODE_TYPE_EVENT_RECORD, e, &made), NULL)
 NODE_SETTER(cuGraphEventWaitNodeSetEvent, (CUgraphNode node, CUevent e),
@@ -371,6 +409,8 @@ EXEC_SETTER(cuGraphExecMemsetNodeSetParams,
 	    make_memset(p, &made))
 EXEC_SETTER(cuGraphExecHostNodeSetParams, (CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *p),
 	    make_host(p, &made))
+EXEC_SETTER(cuGraphExecBatchMemOpNodeSetParams,
+	    (CUgraphExec exec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *p), make_memory(ctx, p, &made))
 EXEC_SETTER(cuGraphExecEventRecordNodeSetEvent, (CUgraphExec exec, CUgraphNode node, CUevent e),
 	    make_event(CU_GRAPH_NODE_TYPE_EVENT_RECORD, e, &made))
 EXEC_SETTER(cuGraphExecEventWaitNodeSetEvent, (CUgraphExec exec, CUgraphNode node, CUevent e),

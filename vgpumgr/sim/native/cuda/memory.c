@@ -1,21 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuMemAlloc and its kin. */
+#include <stdlib.h>
+
 #include "captures.h"
-
-/* On shortage, what streams are about to free is waited for, as the driver does, and the allocation tried once more. */
-static CUresult allocate(struct context *ctx, size_t size, CUdeviceptr *out)
-{
-	uint64_t addr;
-	CUresult r = vm_alloc(ctx, size, false, &addr);
-
-	if (r == CUDA_ERROR_OUT_OF_MEMORY && size <= ctx->dev->total_bytes) {
-		context_drain(ctx);
-		r = vm_alloc(ctx, size, false, &addr);
-	}
-	if (r == CUDA_SUCCESS)
-		*out = addr;
-	return r;
-}
 
 static void mark_managed(struct allocation *a, const void *unused)
 {
@@ -31,7 +18,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags)
 	CONTEXT_ENTER(ctx);
 	CAPTURE_SAFE();
 	if (r == CUDA_SUCCESS)
-		r = allocate(ctx, size, out);
+		r = memory_allocate(ctx, size, out);
 	if (r == CUDA_SUCCESS)
 		vm_update(*out, mark_managed, NULL);
 	return r;
@@ -43,7 +30,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
 	CAPTURE_SAFE();
 	if (!out || !size)
 		return CUDA_ERROR_INVALID_VALUE;
-	return allocate(ctx, size, out);
+	return memory_allocate(ctx, size, out);
 }
 
 /* The pitch is a multiple of the texture alignment. */
@@ -64,7 +51,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_
 	if (__builtin_mul_overflow(row, height, &size))
 		return CUDA_ERROR_INVALID_VALUE;
 	*pitch = row;
-	return allocate(ctx, size, out);
+	return memory_allocate(ctx, size, out);
 }
 
 static bool may_free(const struct allocation *a)
@@ -75,6 +62,7 @@ static bool may_free(const struct allocation *a)
 /* Waits for the work of the context that owns the memory: it may use it. */
 CUresult cuMemFree_v2(CUdeviceptr addr)
 {
+	struct graph_block *ended;
 	struct allocation a;
 	CUresult r;
 
@@ -82,6 +70,9 @@ CUresult cuMemFree_v2(CUdeviceptr addr)
 	CAPTURE_SAFE();
 	if (!addr)
 		return CUDA_SUCCESS;
+	if (graph_block_free(addr, &r, &ended) && !ended)
+		return r;
+	free(ended);
 	if (!vm_find(addr, &a) || a.addr != addr || !may_free(&a))
 		return CUDA_ERROR_INVALID_VALUE;
 	r = context_drain(a.ctx);

@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 
-#include "cuda_sim.h"
+#include "captures.h"
 
 struct pool {
 	struct device *dev;
@@ -257,6 +257,20 @@ static CUresult allocate(struct context *ctx, struct pool *pool, size_t size, CU
 	return CUDA_SUCCESS;
 }
 
+/* A node, whose memory is of no pool. */
+static CUresult capture_from(const struct context *ctx, const struct pool *pool, CUstream stream, size_t size, CUdeviceptr *out)
+{
+	bool known, own;
+
+	drv_lock();
+	known = handle_is(pool, HANDLE_POOL);
+	own = known && pool->dev == ctx->dev;
+	drv_unlock();
+	if (!own)
+		return known ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+	return capture_allocation(stream, size, out);
+}
+
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream stream)
 {
 	struct pool *pool = (struct pool *)handle;
@@ -266,6 +280,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, CUmemoryPool han
 	CONTEXT_ENTER(ctx);
 	if (!out || !size)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (capture_takes(stream))
+		return capture_from(ctx, pool, stream, size, out);
 	DRV_LOCKED();
 	r = stream_get(ctx, stream, &s);
 	if (r != CUDA_SUCCESS)
@@ -340,6 +356,7 @@ static CUresult submit_free(struct stream *s, uint64_t addr)
 /* Also for memory of cuMemAlloc. */
 CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream stream)
 {
+	struct graph_block *ended;
 	struct allocation a;
 	struct stream *s;
 	CUresult r;
@@ -349,6 +366,11 @@ CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream stream)
 	r = stream_get(ctx, stream, &s);
 	if (r != CUDA_SUCCESS || !addr)
 		return r;
+	if (s->capture)
+		return capture_free(s, addr);
+	if (graph_block_free(addr, &r, &ended) && !ended)
+		return r;
+	free(ended);
 	if (!vm_find(addr, &a) || a.addr != addr || a.kind != ALLOCATION_DEVICE || a.of_module || a.borrowed || a.freeing)
 		return CUDA_ERROR_INVALID_VALUE;
 	return submit_free(s, addr);

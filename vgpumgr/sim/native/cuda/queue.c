@@ -104,13 +104,19 @@ static void wait_dependencies(struct op *op)
 	}
 }
 
+/* A destroyed stream is not waited for when its context goes: what it had left uses modules and memory that are gone. */
+static bool is_void(const struct stream *s)
+{
+	return s->ctx->error != CUDA_SUCCESS || (s->closing && s->ctx->destroyed) || s->given_up;
+}
+
 /* With the lock held; dropped while the operation runs. */
 static void execute(struct stream *s, struct op *op)
 {
 	struct context *ctx = s->ctx;
 	CUresult r = CUDA_SUCCESS;
 
-	if (ctx->error == CUDA_SUCCESS || op->always) {
+	if (!is_void(s) || op->always) {
 		if (op->busy)
 			client_busy(ctx->dev, 1);
 		drv_unlock();

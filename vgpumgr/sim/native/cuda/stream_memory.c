@@ -57,8 +57,9 @@ static void take_look(void *what)
 }
 
 /* Until it is met, or nothing of the context counts any more: it is destroyed, or something else has failed in it. */
-static CUresult wait_for(const struct context *ctx, const struct cuda_memory_operation *m)
+static CUresult wait_for(struct stream *s, const struct cuda_memory_operation *m)
 {
+	const struct context *ctx = s->ctx;
 	struct timespec pause = { .tv_nsec = LOOK_LEAST_NS };
 	struct look l = { .m = m };
 
@@ -69,7 +70,9 @@ static CUresult wait_for(const struct context *ctx, const struct cuda_memory_ope
 		nanosleep(&pause, NULL);
 		pause.tv_nsec = pause.tv_nsec < LOOK_MOST_NS / 2 ? 2 * pause.tv_nsec : LOOK_MOST_NS;
 	}
-	return CUDA_ERROR_ILLEGAL_ADDRESS;
+	/* a destroyed stream is not waited for when memory or its context goes */
+	s->given_up = __atomic_load_n(&s->closing, __ATOMIC_RELAXED);
+	return s->given_up ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
 static void reduce(const struct cuda_memory_operation *m)
@@ -95,10 +98,10 @@ static void change(void *what)
 		store(m);
 }
 
-static CUresult run_one(const struct context *ctx, struct cuda_memory_operation *m)
+static CUresult run_one(struct stream *s, struct cuda_memory_operation *m)
 {
 	if (cuda_is_wait(m))
-		return wait_for(ctx, m);
+		return wait_for(s, m);
 	if (!m->bytes) /* a barrier: operations follow each other under a lock as it is */
 		return CUDA_SUCCESS;
 	if (!vm_use(m->address, m->bytes, change, m))
@@ -113,8 +116,8 @@ static CUresult run(struct op *op)
 	struct memory_op *o = (struct memory_op *)op;
 	CUresult r = CUDA_SUCCESS;
 
-	for (unsigned int i = 0; i < o->count && r == CUDA_SUCCESS; i++)
-		r = run_one(op->stream->ctx, &o->each[i]);
+	for (unsigned int i = 0; i < o->count && r == CUDA_SUCCESS && !op->stream->given_up; i++)
+		r = run_one(op->stream, &o->each[i]);
 	return r;
 }
 
@@ -124,42 +127,72 @@ static void release(struct op *op)
 }
 
 /* Memory that the device may use, but no managed memory. */
-static CUresult read_all(const CUstreamBatchMemOpParams *list, bool old, struct memory_op *o)
+static CUresult read_one(const CUstreamBatchMemOpParams *p, bool old, struct cuda_memory_operation *m)
 {
-	CUresult r = CUDA_SUCCESS;
 	struct allocation a;
+	CUresult r = cuda_read_memory_operation(p, old, m);
 
-	for (unsigned int i = 0; i < o->count && r == CUDA_SUCCESS; i++) {
-		r = cuda_read_memory_operation(&list[i], old, &o->each[i]);
-		if (r == CUDA_SUCCESS && o->each[i].bytes &&
-		    (!vm_contains(o->each[i].address, o->each[i].bytes, &a) || a.managed))
-			r = CUDA_ERROR_INVALID_VALUE;
-	}
+	if (r == CUDA_SUCCESS && m->bytes && (!vm_contains(m->address, m->bytes, &a) || a.managed))
+		r = CUDA_ERROR_INVALID_VALUE;
 	return r;
 }
 
-static CUresult submit(CUstream stream, const CUstreamBatchMemOpParams *list, unsigned int count, unsigned int flags, bool old)
+CUresult memory_make(const CUstreamBatchMemOpParams *list, unsigned int count, unsigned int flags, bool old,
+		     struct graph_memory *made)
+{
+	struct cuda_memory_operation m;
+	CUresult r = cuda_check_memory_operations(list, count, flags);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	*made = (struct graph_memory){ .count = count, .list = calloc(count, sizeof(*list)) };
+	if (!made->list)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (unsigned int i = 0; r == CUDA_SUCCESS && i < count; i++) {
+		r = read_one(&list[i], old, &m);
+		cuda_write_memory_operation(&m, &made->list[i]);
+	}
+	if (r != CUDA_SUCCESS)
+		free(made->list);
+	return r;
+}
+
+CUresult memory_launch(const struct graph_memory *m, CUstream stream)
 {
 	struct memory_op *o;
 	struct stream *s;
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
-	r = cuda_check_memory_operations(list, count, flags);
-	if (r != CUDA_SUCCESS)
-		return r;
-	o = calloc(1, sizeof(*o) + count * sizeof(o->each[0]));
+	o = calloc(1, sizeof(*o) + m->count * sizeof(o->each[0]));
 	if (!o)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	o->op = (struct op){ .run = run, .release = release };
-	o->count = count;
-	r = read_all(list, old, o);
+	o->count = m->count;
+	for (unsigned int i = 0; i < m->count; i++)
+		cuda_read_memory_operation(&m->list[i], false, &o->each[i]);
 	DRV_LOCKED();
-	if (r == CUDA_SUCCESS)
-		r = stream_get(ctx, stream, &s);
+	r = stream_get(ctx, stream, &s);
 	if (r == CUDA_SUCCESS)
 		return queue_submit(s, &o->op);
 	free(o);
+	return r;
+}
+
+static CUresult submit(CUstream stream, const CUstreamBatchMemOpParams *list, unsigned int count, unsigned int flags, bool old)
+{
+	struct graph_node made = { .type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP };
+	CUresult r;
+
+	CONTEXT_ENTER(ctx);
+	r = memory_make(list, count, flags, old, &made.memory);
+	if (r != CUDA_SUCCESS)
+		return r;
+	made.memory.context = (CUcontext)ctx;
+	if (capture_takes(stream))
+		return capture_put(stream, &made);
+	r = memory_launch(&made.memory, stream);
+	free(made.memory.list);
 	return r;
 }
 

@@ -70,6 +70,8 @@
 	X(cuGraphKernelNodeGetParams) X(cuGraphMemcpyNodeGetParams) X(cuGraphMemsetNodeGetParams)                \
 	X(cuGraphKernelNodeGetAttribute) X(cuGraphKernelNodeSetAttribute) X(cuGraphKernelNodeCopyAttributes)     \
 	X(cuGraphExecChildGraphNodeSetParams) X(cuGraphDebugDotPrint) X(cuGraphAddNode_v2)                       \
+	X(cuGraphAddMemAllocNode) X(cuGraphMemAllocNodeGetParams) X(cuGraphAddMemFreeNode) X(cuGraphMemFreeNodeGetParams) \
+	X(cuDeviceGraphMemTrim) X(cuDeviceGetGraphMemAttribute) X(cuDeviceSetGraphMemAttribute)                  \
 	X(cuGraphNodeSetParams) X(cuGraphExecNodeSetParams) X(cuStreamBeginCaptureToGraph)                                                      \
 	X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventRecordWithFlags) X(cuEventQuery)            \
 	X(cuEventSynchronize) X(cuEventElapsedTime)                                                              \

@@ -5,6 +5,7 @@
 #include "runtime.h"
 
 _Static_assert(sizeof(struct cudaGraphNodeParams) == sizeof(CUgraphNodeParams), "parameters of any node");
+_Static_assert(sizeof(struct cudaMemAllocNodeParamsV2) == sizeof(CUDA_MEM_ALLOC_NODE_PARAMS_v2), "memory of graphs");
 _Static_assert(sizeof(cudaGraphEdgeData) == sizeof(CUgraphEdgeData), "edges");
 _Static_assert(sizeof(cudaKernelNodeAttrValue) == sizeof(CUkernelNodeAttrValue), "attributes of kernels");
 _Static_assert((int)cudaLaunchAttributePriority == (int)CU_LAUNCH_ATTRIBUTE_PRIORITY, "names of attributes");
@@ -67,6 +68,12 @@ static cudaError_t lower(const struct cudaGraphNodeParams *p, CUgraphNodeParams 
 		return cudaSuccess;
 	case cudaGraphNodeTypeEmpty:
 		return cudaSuccess;
+	case cudaGraphNodeTypeMemAlloc:
+		memcpy(&out->alloc, &p->alloc, sizeof(out->alloc));
+		return cudaSuccess;
+	case cudaGraphNodeTypeMemFree:
+		out->free.dptr = (CUdeviceptr)p->free.dptr;
+		return cudaSuccess;
 	case cudaGraphNodeTypeWaitEvent:
 		out->eventWait.event = p->eventWait.event;
 		return cudaSuccess;
@@ -88,9 +95,18 @@ static cudaError_t lower(const struct cudaGraphNodeParams *p, CUgraphNodeParams 
 	})
 
 static cudaError_t add_any(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
-			   const cudaGraphEdgeData *data, size_t count, const struct cudaGraphNodeParams *params)
+			   const cudaGraphEdgeData *data, size_t count, struct cudaGraphNodeParams *params)
 {
-	return WITH_ANY(params, cuGraphAddNode_v2, node, graph, dependencies, (const CUgraphEdgeData *)data, count, &lowered);
+	CUgraphNodeParams lowered;
+	cudaError_t error = rt_enter();
+
+	if (error == cudaSuccess)
+		error = lower(params, &lowered);
+	if (error == cudaSuccess)
+		error = rt_error(CU(cuGraphAddNode_v2, node, graph, dependencies, (const CUgraphEdgeData *)data, count, &lowered));
+	if (error == cudaSuccess && params->type == cudaGraphNodeTypeMemAlloc)
+		params->alloc.dptr = (void *)lowered.alloc.dptr;
+	return error;
 }
 
 GRAPH_API(cudaGraphNodeSetParams, (cudaGraphNode_t node, struct cudaGraphNodeParams *params),
@@ -237,6 +253,12 @@ static void raise_any(const CUgraphNodeParams *p, struct cudaGraphNodeParams *ou
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 		out->graph.graph = p->graph.graph;
 		out->graph.ownership = (enum cudaGraphChildGraphNodeOwnership)p->graph.ownership;
+		return;
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+		memcpy(&out->alloc, &p->alloc, sizeof(out->alloc));
+		return;
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		out->free.dptr = (void *)p->free.dptr;
 		return;
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
 		out->eventWait.event = p->eventWait.event;

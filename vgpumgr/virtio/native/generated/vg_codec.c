@@ -2990,6 +2990,48 @@ void vg_get_graph_child_graph_request(struct vg_decoder *d, struct vg_graph_chil
 	v->node = vg_get_u32(d);
 }
 
+size_t vg_size_graph_memory_request(const struct vg_graph_memory_request *v)
+{
+	return 40 + vg_blob_size(v->dependencies.length) + vg_blob_size(v->operations.length);
+}
+
+void vg_put_graph_memory_request(struct vg_encoder *e, const struct vg_graph_memory_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->exec);
+	vg_put_u64(e, v->how);
+	vg_put_u64(e, v->node);
+	vg_put_bytes(e, v->dependencies.data, v->dependencies.length, 1024);
+	vg_put_bytes(e, v->operations.data, v->operations.length, 8160);
+}
+
+void vg_get_graph_memory_request(struct vg_decoder *d, struct vg_graph_memory_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->exec = vg_get_handle(d, VG_TAG_GRAPH_EXEC);
+	v->how = vg_get_u32(d);
+	v->node = vg_get_u32(d);
+	v->dependencies = vg_get_bytes(d, 1024);
+	v->operations = vg_get_bytes(d, 8160);
+}
+
+size_t vg_size_graph_memory_reply(const struct vg_graph_memory_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_graph_memory_reply(struct vg_encoder *e, const struct vg_graph_memory_reply *v)
+{
+	vg_put_u64(e, v->added);
+}
+
+void vg_get_graph_memory_reply(struct vg_decoder *d, struct vg_graph_memory_reply *v)
+{
+	v->added = vg_get_u32(d);
+}
+
 size_t vg_size_capture_begin_request(const struct vg_capture_begin_request *v __attribute__((unused)))
 {
 	return 16;

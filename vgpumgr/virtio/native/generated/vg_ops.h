@@ -166,6 +166,7 @@ enum vg_op {
 	VG_OP_graph_kernel_attributes = 0x0815,
 	VG_OP_graph_exec_child = 0x0816,
 	VG_OP_graph_child_graph = 0x0817,
+	VG_OP_graph_memory = 0x0818,
 	VG_OP_capture_begin = 0x0820,
 	VG_OP_capture_end = 0x0821,
 	VG_OP_capture_status = 0x0822,
@@ -1916,6 +1917,30 @@ enum { VG_MAX_graph_child_graph_request = 32 }; /* bytes on the wire */
 size_t vg_size_graph_child_graph_request(const struct vg_graph_child_graph_request *v);
 void vg_put_graph_child_graph_request(struct vg_encoder *e, const struct vg_graph_child_graph_request *v);
 void vg_get_graph_child_graph_request(struct vg_decoder *d, struct vg_graph_child_graph_request *v);
+
+struct vg_graph_memory_request {
+	uint64_t context;
+	uint64_t graph;
+	uint64_t exec;
+	uint32_t how;
+	uint32_t node;
+	struct vg_bytes dependencies;
+	struct vg_bytes operations;
+};
+
+enum { VG_MAX_graph_memory_request = 9240 }; /* bytes on the wire */
+size_t vg_size_graph_memory_request(const struct vg_graph_memory_request *v);
+void vg_put_graph_memory_request(struct vg_encoder *e, const struct vg_graph_memory_request *v);
+void vg_get_graph_memory_request(struct vg_decoder *d, struct vg_graph_memory_request *v);
+
+struct vg_graph_memory_reply {
+	uint32_t added;
+};
+
+enum { VG_MAX_graph_memory_reply = 8 }; /* bytes on the wire */
+size_t vg_size_graph_memory_reply(const struct vg_graph_memory_reply *v);
+void vg_put_graph_memory_reply(struct vg_encoder *e, const struct vg_graph_memory_reply *v);
+void vg_get_graph_memory_reply(struct vg_decoder *d, struct vg_graph_memory_reply *v);
 
 struct vg_capture_begin_request {
 	uint64_t context;

@@ -216,6 +216,8 @@ const char *vg_sent_name(uint32_t op)
 		return "graph_exec_child";
 	case VG_OP_graph_child_graph:
 		return "graph_child_graph";
+	case VG_OP_graph_memory:
+		return "graph_memory";
 	case VG_OP_capture_begin:
 		return "capture_begin";
 	case VG_OP_capture_end:
@@ -2094,6 +2096,25 @@ CUresult vg_send_graph_child_graph(const struct vg_graph_child_graph_request *in
 		return CUDA_ERROR_INVALID_VALUE;
 	r = shim_exchange(shim_channel_by(in->context), VG_OP_graph_child_graph, asked, sizeof(asked), NULL, 0);
 	return r.result;
+}
+
+CUresult vg_send_graph_memory(const struct vg_graph_memory_request *in, struct vg_graph_memory_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_graph_memory, SHIM_SYNC, vg_size_graph_memory_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_graph_memory_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_graph_memory_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
 }
 
 CUresult vg_send_capture_begin(const struct vg_capture_begin_request *in)

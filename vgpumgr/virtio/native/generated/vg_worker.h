@@ -111,6 +111,7 @@ CUresult wk_do_graph_kernel_attribute(struct wk_call *c, const struct vg_graph_k
 CUresult wk_do_graph_kernel_attributes(struct wk_call *c, const struct vg_graph_kernel_attributes_request *in);
 CUresult wk_do_graph_exec_child(struct wk_call *c, const struct vg_graph_exec_child_request *in);
 CUresult wk_do_graph_child_graph(struct wk_call *c, const struct vg_graph_child_graph_request *in);
+CUresult wk_do_graph_memory(struct wk_call *c, const struct vg_graph_memory_request *in, struct vg_graph_memory_reply *out);
 CUresult wk_do_capture_begin(struct wk_call *c, const struct vg_capture_begin_request *in);
 CUresult wk_do_capture_end(struct wk_call *c, const struct vg_capture_end_request *in);
 CUresult wk_do_capture_status(struct wk_call *c, const struct vg_capture_status_request *in, struct vg_capture_status_reply *out);

@@ -17,8 +17,7 @@ static CUresult add(CUgraphNode *node, CUgraph graph, const CUgraphNode *depende
 	return CUDA_SUCCESS;
 }
 
-/* One that has something to be read. */
-static CUresult add_marked(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, int mark, void *kept)
+CUresult null_add_marked(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, int mark, void *kept)
 {
 	CUresult r = add(node, graph, dependencies, count);
 
@@ -27,7 +26,7 @@ static CUresult add_marked(CUgraphNode *node, CUgraph graph, const CUgraphNode *
 	return r;
 }
 
-static CUresult change(CUgraphExec exec, CUgraphNode node)
+CUresult null_change(CUgraphExec exec, CUgraphNode node)
 {
 	if (exec)
 		null_check(NULL_GRAPH_EXEC, exec);
@@ -114,7 +113,7 @@ NULL_API CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, cons
 {
 	ENTER;
 	read_kernel(params);
-	return add_marked(node, graph, dependencies, count, IS_KERNEL, params->func);
+	return null_add_marked(node, graph, dependencies, count, IS_KERNEL, params->func);
 }
 
 NULL_API CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
@@ -123,7 +122,7 @@ NULL_API CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const C
 	ENTER;
 	null_check(NULL_CONTEXT, context);
 	read_copy(params);
-	return add_marked(node, graph, dependencies, count, IS_DEVICE_COPY, NULL);
+	return null_add_marked(node, graph, dependencies, count, IS_DEVICE_COPY, NULL);
 }
 
 NULL_API CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
@@ -132,7 +131,7 @@ NULL_API CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const C
 	ENTER;
 	null_check(NULL_CONTEXT, context);
 	read_fill(params);
-	return add_marked(node, graph, dependencies, count, IS_FILL, (void *)params->dst);
+	return null_add_marked(node, graph, dependencies, count, IS_FILL, (void *)params->dst);
 }
 
 NULL_API CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
@@ -140,7 +139,7 @@ NULL_API CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, co
 {
 	ENTER;
 	null_check(NULL_EVENT, event);
-	return add_marked(node, graph, dependencies, count, IS_EVENT, event);
+	return null_add_marked(node, graph, dependencies, count, IS_EVENT, event);
 }
 
 NULL_API CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
@@ -148,7 +147,7 @@ NULL_API CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, cons
 {
 	ENTER;
 	null_check(NULL_EVENT, event);
-	return add_marked(node, graph, dependencies, count, IS_WAIT, event);
+	return null_add_marked(node, graph, dependencies, count, IS_WAIT, event);
 }
 
 NULL_API CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count)
@@ -210,7 +209,7 @@ NULL_API CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNo
 	ENTER;
 	null_check(NULL_GRAPH, child);
 	memcpy(null_kept(exec), null_kept(child), 2 * sizeof(void *));
-	return change(exec, node);
+	return null_change(exec, node);
 }
 
 NULL_API CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
@@ -254,35 +253,35 @@ NULL_API CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode nod
 	if (null_node_type(node) != CU_GRAPH_NODE_TYPE_HOST)
 		return CUDA_ERROR_INVALID_VALUE;
 	keep_host(exec, params);
-	return change(exec, node);
+	return null_change(exec, node);
 }
 
 NULL_API CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2 *params)
 {
 	ENTER;
 	read_kernel(params);
-	return change(NULL, node);
+	return null_change(NULL, node);
 }
 
 NULL_API CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *params)
 {
 	ENTER;
 	read_copy(params);
-	return change(NULL, node);
+	return null_change(NULL, node);
 }
 
 NULL_API CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params)
 {
 	ENTER;
 	read_fill(params);
-	return change(NULL, node);
+	return null_change(NULL, node);
 }
 
 NULL_API CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event)
 {
 	ENTER;
 	null_check(NULL_EVENT, event);
-	return change(NULL, node);
+	return null_change(NULL, node);
 }
 
 NULL_API CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event)
@@ -295,7 +294,7 @@ NULL_API CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNod
 {
 	ENTER;
 	read_kernel(params);
-	return change(exec, node);
+	return null_change(exec, node);
 }
 
 NULL_API CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *params,
@@ -304,7 +303,7 @@ NULL_API CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode n
 	ENTER;
 	null_check(NULL_CONTEXT, context);
 	read_copy(params);
-	return change(exec, node);
+	return null_change(exec, node);
 }
 
 NULL_API CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
@@ -313,14 +312,14 @@ NULL_API CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode n
 	ENTER;
 	null_check(NULL_CONTEXT, context);
 	read_fill(params);
-	return change(exec, node);
+	return null_change(exec, node);
 }
 
 NULL_API CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event)
 {
 	ENTER;
 	null_check(NULL_EVENT, event);
-	return change(exec, node);
+	return null_change(exec, node);
 }
 
 NULL_API CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event)
@@ -436,14 +435,14 @@ NULL_API CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsi
 {
 	ENTER;
 	(void)enabled;
-	return change(exec, node);
+	return null_change(exec, node);
 }
 
 NULL_API CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int *enabled)
 {
 	ENTER;
 	*enabled = 1;
-	return change(exec, node);
+	return null_change(exec, node);
 }
 
 /*

@@ -439,13 +439,10 @@ NULL_API CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int
 	return CUDA_SUCCESS;
 }
 
-/* A wait is met when it is put into the stream. */
-NULL_API CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list, unsigned int flags)
+void null_check_operations(const CUstreamBatchMemOpParams *list, unsigned int count, unsigned int flags)
 {
 	struct cuda_memory_operation m;
 
-	ENTER;
-	null_check_stream(stream);
 	if (cuda_check_memory_operations(list, count, flags) != CUDA_SUCCESS)
 		null_abort("a batch of operations in memory");
 	for (unsigned int i = 0; i < count; i++) {
@@ -454,6 +451,14 @@ NULL_API CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUs
 		if (m.bytes)
 			null_check_memory(m.address, m.bytes);
 	}
+}
+
+/* A wait is met when it is put into the stream. */
+NULL_API CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list, unsigned int flags)
+{
+	ENTER;
+	null_check_stream(stream);
+	null_check_operations(list, count, flags);
 	return CUDA_SUCCESS;
 }
 

@@ -170,6 +170,7 @@ static CUresult destroy(uint64_t id)
 	if (!o || !shim_object_retire(o, id))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	r = vg_send_context_destroy(&in);
+	graph_blocks_forget(id);
 	shim_range_forget(SHIM_RANGE_DEVICE, id);
 	shim_object_forget(SHIM_FUNCTION, id, shim_function_free);
 	shim_object_forget(SHIM_MODULE, id, NULL);

@@ -76,6 +76,8 @@ SHIM_API CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 
 	if (r == CUDA_SUCCESS)
 		r = phGraphClone ? shim_graph(originalGraph, &in.graph) : CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS && shim_graph_has_memory(in.graph))
+		r = CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return r;
 	o = shim_object_new(SHIM_GRAPH, in.context, &in.created);
@@ -145,6 +147,8 @@ SHIM_API CUresult cuGraphDestroyNode(CUgraphNode hNode)
 
 	if (r == CUDA_SUCCESS)
 		r = shim_enter(&in.context);
+	if (r == CUDA_SUCCESS && shim_graph_has_memory(node.graph))
+		r = CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return r;
 	in.graph = node.graph;
@@ -203,6 +207,8 @@ static CUresult change_edges(CUgraph hGraph, const CUgraphNode *from, const CUgr
 	r = shim_enter(&context);
 	if (r == CUDA_SUCCESS)
 		r = count && (!from || !to) ? CUDA_ERROR_INVALID_VALUE : shim_graph(hGraph, &graph);
+	if (r == CUDA_SUCCESS && removed && shim_graph_has_memory(graph))
+		r = CUDA_ERROR_INVALID_VALUE;
 	return r == CUDA_SUCCESS ? shim_edges(context, graph, from, to, count, removed) : r;
 }
 
@@ -235,7 +241,7 @@ SHIM_API CUresult cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *f
 SHIM_API CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
 {
 	struct vg_graph_instantiate_request in = { .flags = flags };
-	struct shim_object *o;
+	struct shim_object *o, *from;
 	CUresult r = shim_enter(&in.context);
 
 	if (r == CUDA_SUCCESS)
@@ -253,8 +259,14 @@ SHIM_API CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph 
 	o->graph.flags = flags;
 	shim_hosts_begin(o);
 	r = share(SHIM_GRAPH, in.graph, o);
+	from = shim_object_get(SHIM_GRAPH, in.graph);
+	if (r == CUDA_SUCCESS && from)
+		r = graph_blocks_instantiate(&o->graph.blocks, &from->graph.blocks);
 	shim_object_publish(o, in.created);
-	*phGraphExec = (CUgraphExec)in.created;
+	if (r == CUDA_SUCCESS)
+		*phGraphExec = (CUgraphExec)in.created;
+	else
+		cuGraphExecDestroy((CUgraphExec)in.created);
 	return r;
 }
 
@@ -318,6 +330,16 @@ SHIM_API CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
 	return CUDA_SUCCESS;
 }
 
+/* Memory of its own graph it may have, and none other. */
+static bool may_update(const struct shim_object *exec, uint64_t graph)
+{
+	const struct graph_blocks *have = &exec->graph.blocks, *want;
+	const struct shim_object *o = shim_object_get(SHIM_GRAPH, graph);
+
+	want = o ? &o->graph.blocks : have;
+	return have->count == want->count && (!want->count || want->twin == have);
+}
+
 SHIM_API CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo)
 {
 	struct vg_graph_exec_update_request in;
@@ -335,10 +357,18 @@ SHIM_API CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, C
 		r = shim_graph(hGraph, &in.graph);
 	if (r != CUDA_SUCCESS)
 		return r;
-	r = vg_send_graph_exec_update(&in, &out);
 	o = shim_object_get(SHIM_GRAPH_EXEC, in.exec);
+	if (o && !may_update(o, in.graph)) {
+		resultInfo->result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+		return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+	}
+	r = vg_send_graph_exec_update(&in, &out);
 	if (r == CUDA_SUCCESS && o) { /* a launch that runs has what it needs */
+		struct graph_blocks blocks = o->graph.blocks;
+
+		o->graph.blocks = (struct graph_blocks){ NULL, 0, NULL };
 		shim_hosts_drop(o);
+		o->graph.blocks = blocks;
 		r = share(SHIM_GRAPH, in.graph, o);
 	}
 	resultInfo->result = out.result;
@@ -382,6 +412,18 @@ static CUresult launch_with_hosts(const struct vg_graph_launch_request *in, CUst
 	return r;
 }
 
+/* In a stream that captures it would be a child graph, which has no memory. */
+static CUresult check_memory(const struct vg_graph_launch_request *in, const struct shim_object *exec)
+{
+	CUresult r;
+
+	if (shim_capturing(in->context, in->stream, &r))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (r != CUDA_SUCCESS)
+		return r;
+	return graph_blocks_may_launch(&exec->graph.blocks, exec->graph.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+}
+
 static CUresult launch(const struct vg_graph_launch_request *in, CUstream hStream)
 {
 	struct shim_object *exec = shim_object_get(SHIM_GRAPH_EXEC, in->exec);
@@ -389,7 +431,12 @@ static CUresult launch(const struct vg_graph_launch_request *in, CUstream hStrea
 
 	if (!exec)
 		return CUDA_ERROR_INVALID_VALUE;
+	r = exec->graph.blocks.count ? check_memory(in, exec) : CUDA_SUCCESS;
+	if (r != CUDA_SUCCESS)
+		return r;
 	r = exec->graph.hosts ? launch_with_hosts(in, hStream, exec) : vg_send_graph_launch(in);
+	if (r == CUDA_SUCCESS && exec->graph.blocks.count)
+		graph_blocks_launched(&exec->graph.blocks);
 	if (r == CUDA_SUCCESS && exec->graph.objects.count)
 		shim_user_objects_launched(exec, in, hStream);
 	return r;

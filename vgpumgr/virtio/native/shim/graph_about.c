@@ -210,6 +210,8 @@ SHIM_API CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUg
 		r = shim_node(hNode, &node);
 	if (r == CUDA_SUCCESS)
 		r = shim_graph(childGraph, &in.child);
+	if (r == CUDA_SUCCESS && shim_graph_has_memory(in.child))
+		r = CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return r;
 	in.graph = node.graph;

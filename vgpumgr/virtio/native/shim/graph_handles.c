@@ -44,3 +44,10 @@ struct shim_object *shim_graph_all(uint64_t graph)
 		o = shim_object_get(SHIM_GRAPH, o->graph.parent);
 	return o;
 }
+
+bool shim_graph_has_memory(uint64_t graph)
+{
+	const struct shim_object *o = shim_object_get(SHIM_GRAPH, graph);
+
+	return o && o->graph.blocks.count;
+}

@@ -15,6 +15,8 @@ CUgraphNode shim_node_handle(uint64_t graph, uint32_t number);
 CUresult shim_node(CUgraphNode handle, struct shim_node *node);
 CUresult shim_graph(CUgraph handle, uint64_t *id);
 CUresult shim_graph_exec(CUgraphExec handle, uint64_t *id);
+/* Whether nodes of it allocate or free memory. */
+bool shim_graph_has_memory(uint64_t graph);
 /* The graph that has what one needs of this process: itself, or the one that it is inside of. NULL: it is gone. */
 struct shim_object *shim_graph_all(uint64_t graph);
 

@@ -1,93 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What nodes do: added to a graph, changed in one, changed in an executable one. The three differ in where, not in what. */
-#include "graph.h"
+#include "graph_place.h"
 #include "hosts.h"
 
 #include <string.h>
 
-enum { ADD, SET, SET_EXEC };
-enum { AT_ONCE = 256, PARAMETERS = 12288 };
-
-/* Where a node is to be: the first fields of the requests. */
-struct place {
-	uint64_t context, graph, exec;
-	uint32_t how, number;
-	const CUgraphNode *more; /* dependencies that one frame does not hold */
-	size_t count;
-	uint32_t dependencies[AT_ONCE];
-	struct vg_bytes sent;
-};
-
-static CUresult to_add(struct place *p, CUgraphNode *out, CUgraph hGraph, const CUgraphNode *dependencies, size_t count)
-{
-	size_t first = count < AT_ONCE ? count : AT_ONCE;
-	struct shim_node node;
-	CUresult r = shim_enter(&p->context);
-
-	p->how = ADD;
-	p->exec = 0;
-	p->number = 0;
-	if (r == CUDA_SUCCESS && (!out || (count && !dependencies)))
-		r = CUDA_ERROR_INVALID_VALUE;
-	if (r == CUDA_SUCCESS)
-		r = shim_graph(hGraph, &p->graph);
-	for (size_t i = 0; r == CUDA_SUCCESS && i < count; i++) {
-		r = shim_node(dependencies[i], &node);
-		if (r == CUDA_SUCCESS && node.graph != p->graph)
-			r = CUDA_ERROR_INVALID_VALUE;
-		if (i < first)
-			p->dependencies[i] = node.number;
-	}
-	p->sent = (struct vg_bytes){ p->dependencies, 4 * first };
-	p->more = count ? dependencies + first : NULL;
-	p->count = count - first;
-	return r;
-}
-
-/* `exec` NULL: of the graph itself. */
-static CUresult to_set(struct place *p, uint32_t how, CUgraphExec exec, CUgraphNode hNode)
-{
-	struct shim_node node;
-	CUresult r = shim_enter(&p->context);
-
-	*p = (struct place){ .context = p->context, .how = how };
-	if (r == CUDA_SUCCESS && how == SET_EXEC)
-		r = shim_graph_exec(exec, &p->exec);
-	if (r == CUDA_SUCCESS)
-		r = shim_node(hNode, &node);
-	if (r != CUDA_SUCCESS)
-		return r;
-	p->graph = node.graph;
-	p->number = node.number;
-	return CUDA_SUCCESS;
-}
-
-/* A new node waits for the dependencies that are left, too. */
-static CUresult finish(const struct place *p, CUresult r, uint32_t number, CUgraphNode *out)
-{
-	CUgraphNode node = shim_node_handle(p->graph, number);
-
-	if (r != CUDA_SUCCESS || p->how != ADD)
-		return r;
-	for (size_t i = 0; r == CUDA_SUCCESS && i < p->count; i++)
-		r = shim_edges(p->context, p->graph, &p->more[i], &node, 1, false);
-	if (r == CUDA_SUCCESS)
-		*out = node;
-	else
-		cuGraphDestroyNode(node);
-	return r;
-}
-
-#define PLACE(p)                                                                                       \
-	.context = (p)->context, .graph = (p)->graph, .exec = (p)->exec, .how = (p)->how, .node = (p)->number, \
-	.dependencies = (p)->sent
+enum { PARAMETERS = 12288 };
 
 /* ---- kernels */
 
-static CUresult put_kernel(const struct place *p, const CUDA_KERNEL_NODE_PARAMS_v2 *k, CUgraphNode *out)
+static CUresult put_kernel(const struct shim_place *p, const CUDA_KERNEL_NODE_PARAMS_v2 *k, CUgraphNode *out)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
-	struct vg_graph_kernel_request in = { PLACE(p) };
+	struct vg_graph_kernel_request in = { SHIM_PLACE(p) };
 	CUlaunchConfig c = { .gridDimX = 0 };
 	struct vg_graph_kernel_reply reply;
 	uint8_t room[32768];
@@ -104,14 +29,14 @@ static CUresult put_kernel(const struct place *p, const CUDA_KERNEL_NODE_PARAMS_
 	if (in.parameters.length > PARAMETERS)
 		return shim_unsupported("a kernel node with large parameters", &told);
 	r = vg_send_graph_kernel(&in, &reply);
-	return finish(p, r, reply.added, out);
+	return shim_place_finish(p, r, reply.added, out);
 }
 
 SHIM_API CUresult cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
 					  size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams)
 {
-	struct place p;
-	CUresult r = to_add(&p, phGraphNode, hGraph, dependencies, numDependencies);
+	struct shim_place p;
+	CUresult r = shim_place_add(&p, phGraphNode, hGraph, dependencies, numDependencies);
 
 	if (r == CUDA_SUCCESS && !nodeParams)
 		r = CUDA_ERROR_INVALID_VALUE;
@@ -120,8 +45,8 @@ SHIM_API CUresult cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGra
 
 static CUresult set_kernel(uint32_t how, CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2 *params)
 {
-	struct place p;
-	CUresult r = to_set(&p, how, exec, node);
+	struct shim_place p;
+	CUresult r = shim_place_set(&p, how, exec, node);
 
 	if (r == CUDA_SUCCESS && !params)
 		r = CUDA_ERROR_INVALID_VALUE;
@@ -130,13 +55,13 @@ static CUresult set_kernel(uint32_t how, CUgraphExec exec, CUgraphNode node, con
 
 SHIM_API CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams)
 {
-	return set_kernel(SET, NULL, hNode, nodeParams);
+	return set_kernel(SHIM_SET, NULL, hNode, nodeParams);
 }
 
 SHIM_API CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
 						    const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams)
 {
-	return set_kernel(SET_EXEC, hGraphExec, hNode, nodeParams);
+	return set_kernel(SHIM_SET_EXEC, hGraphExec, hNode, nodeParams);
 }
 
 /* The first version lacks the two last fields. */
@@ -160,7 +85,7 @@ SHIM_API CUresult cuGraphKernelNodeSetParams(CUgraphNode hNode, const CUDA_KERNE
 {
 	CUDA_KERNEL_NODE_PARAMS_v2 room;
 
-	return set_kernel(SET, NULL, hNode, longer(nodeParams, &room));
+	return set_kernel(SHIM_SET, NULL, hNode, longer(nodeParams, &room));
 }
 
 SHIM_API CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -168,7 +93,7 @@ SHIM_API CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraph
 {
 	CUDA_KERNEL_NODE_PARAMS_v2 room;
 
-	return set_kernel(SET_EXEC, hGraphExec, hNode, longer(nodeParams, &room));
+	return set_kernel(SHIM_SET_EXEC, hGraphExec, hNode, longer(nodeParams, &room));
 }
 
 /* ---- copies; what is mapped on the device too is memory of the device */
@@ -186,27 +111,27 @@ static CUresult check_side(const struct cuda_copy *copy, const struct cuda_side 
 	return !side->base || side->base + bytes < side->base ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-static struct shim_object *owner(const struct place *p)
+static struct shim_object *owner(const struct shim_place *p)
 {
-	return p->how == SET_EXEC ? shim_object_get(SHIM_GRAPH_EXEC, p->exec) : shim_graph_all(p->graph);
+	return p->how == SHIM_SET_EXEC ? shim_object_get(SHIM_GRAPH_EXEC, p->exec) : shim_graph_all(p->graph);
 }
 
-static CUresult put_number(const struct place *p, uint64_t number, CUgraphNode *out)
+static CUresult put_number(const struct shim_place *p, uint64_t number, CUgraphNode *out)
 {
-	struct vg_graph_host_request in = { PLACE(p), .number = number };
+	struct vg_graph_host_request in = { SHIM_PLACE(p), .number = number };
 	struct vg_graph_host_reply reply;
 	CUresult r = number ? vg_send_graph_host(&in, &reply) : CUDA_ERROR_OUT_OF_MEMORY;
 
-	return finish(p, r, reply.added, out);
+	return shim_place_finish(p, r, reply.added, out);
 }
 
 /* Between the device and the program's memory, or within that. */
-static CUresult put_host_copy(const struct place *p, const struct cuda_copy *c, bool to_device, bool from_device,
+static CUresult put_host_copy(const struct shim_place *p, const struct cuda_copy *c, bool to_device, bool from_device,
 			      CUgraphNode *out)
 {
 	const struct cuda_side *device = to_device ? &c->to : &c->from;
 	struct shim_host host = shim_host_copy(p->context, c, to_device, from_device);
-	struct vg_graph_host_copy_request in = { PLACE(p) };
+	struct vg_graph_host_copy_request in = { SHIM_PLACE(p) };
 	struct vg_graph_host_copy_reply reply;
 	struct shim_object *graph = owner(p);
 	CUresult r;
@@ -220,13 +145,13 @@ static CUresult put_host_copy(const struct place *p, const struct cuda_copy *c, 
 	in.address = device->base, in.pitch = device->pitch, in.slice = device->slice;
 	in.width = c->width, in.rows = c->rows, in.slices = c->slices;
 	r = vg_send_graph_host_copy(&in, &reply);
-	return finish(p, r, reply.added, out);
+	return shim_place_finish(p, r, reply.added, out);
 }
 
-static CUresult put_copy(const struct place *p, const CUDA_MEMCPY3D *params, CUgraphNode *out)
+static CUresult put_copy(const struct shim_place *p, const CUDA_MEMCPY3D *params, CUgraphNode *out)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
-	struct vg_graph_copy_request in = { PLACE(p) };
+	struct vg_graph_copy_request in = { SHIM_PLACE(p) };
 	struct vg_graph_copy_reply reply;
 	bool to_device, from_device;
 	struct cuda_copy c;
@@ -248,14 +173,14 @@ static CUresult put_copy(const struct place *p, const CUDA_MEMCPY3D *params, CUg
 	in.source = c.from.base, in.source_pitch = c.from.pitch, in.source_slice = c.from.slice;
 	in.width = c.width, in.rows = c.rows, in.slices = c.slices;
 	r = vg_send_graph_copy(&in, &reply);
-	return finish(p, r, reply.added, out);
+	return shim_place_finish(p, r, reply.added, out);
 }
 
 SHIM_API CUresult cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
 				       size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
-	struct place p;
-	CUresult r = to_add(&p, phGraphNode, hGraph, dependencies, numDependencies);
+	struct shim_place p;
+	CUresult r = shim_place_add(&p, phGraphNode, hGraph, dependencies, numDependencies);
 
 	(void)ctx;
 	return r == CUDA_SUCCESS ? put_copy(&p, copyParams, phGraphNode) : r;
@@ -263,8 +188,8 @@ SHIM_API CUresult cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 
 SHIM_API CUresult cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)
 {
-	struct place p;
-	CUresult r = to_set(&p, SET, NULL, hNode);
+	struct shim_place p;
+	CUresult r = shim_place_set(&p, SHIM_SET, NULL, hNode);
 
 	return r == CUDA_SUCCESS ? put_copy(&p, nodeParams, NULL) : r;
 }
@@ -272,8 +197,8 @@ SHIM_API CUresult cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCP
 SHIM_API CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 						 const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
-	struct place p;
-	CUresult r = to_set(&p, SET_EXEC, hGraphExec, hNode);
+	struct shim_place p;
+	CUresult r = shim_place_set(&p, SHIM_SET_EXEC, hGraphExec, hNode);
 
 	(void)ctx;
 	return r == CUDA_SUCCESS ? put_copy(&p, copyParams, NULL) : r;
@@ -281,9 +206,9 @@ SHIM_API CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraph
 
 /* ---- fills */
 
-static CUresult put_memset(const struct place *p, const CUDA_MEMSET_NODE_PARAMS *m, CUgraphNode *out)
+static CUresult put_memset(const struct shim_place *p, const CUDA_MEMSET_NODE_PARAMS *m, CUgraphNode *out)
 {
-	struct vg_graph_memset_request in = { PLACE(p) };
+	struct vg_graph_memset_request in = { SHIM_PLACE(p) };
 	struct vg_graph_memset_reply reply;
 	CUresult r;
 
@@ -292,14 +217,14 @@ static CUresult put_memset(const struct place *p, const CUDA_MEMSET_NODE_PARAMS 
 	in.address = m->dst, in.pitch = m->pitch, in.value = m->value, in.element = m->elementSize;
 	in.width = m->width, in.rows = m->height;
 	r = vg_send_graph_memset(&in, &reply);
-	return finish(p, r, reply.added, out);
+	return shim_place_finish(p, r, reply.added, out);
 }
 
 SHIM_API CUresult cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
 				       size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
-	struct place p;
-	CUresult r = to_add(&p, phGraphNode, hGraph, dependencies, numDependencies);
+	struct shim_place p;
+	CUresult r = shim_place_add(&p, phGraphNode, hGraph, dependencies, numDependencies);
 
 	(void)ctx;
 	return r == CUDA_SUCCESS ? put_memset(&p, memsetParams, phGraphNode) : r;
@@ -307,8 +232,8 @@ SHIM_API CUresult cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 
 SHIM_API CUresult cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *nodeParams)
 {
-	struct place p;
-	CUresult r = to_set(&p, SET, NULL, hNode);
+	struct shim_place p;
+	CUresult r = shim_place_set(&p, SHIM_SET, NULL, hNode);
 
 	return r == CUDA_SUCCESS ? put_memset(&p, nodeParams, NULL) : r;
 }
@@ -316,8 +241,8 @@ SHIM_API CUresult cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSE
 SHIM_API CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 						 const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
-	struct place p;
-	CUresult r = to_set(&p, SET_EXEC, hGraphExec, hNode);
+	struct shim_place p;
+	CUresult r = shim_place_set(&p, SHIM_SET_EXEC, hGraphExec, hNode);
 
 	(void)ctx;
 	return r == CUDA_SUCCESS ? put_memset(&p, memsetParams, NULL) : r;
@@ -325,31 +250,31 @@ SHIM_API CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraph
 
 /* ---- events */
 
-static CUresult put_event(const struct place *p, CUevent event, bool waits, CUgraphNode *out)
+static CUresult put_event(const struct shim_place *p, CUevent event, bool waits, CUgraphNode *out)
 {
-	struct vg_graph_event_request in = { PLACE(p), .event = (uint64_t)event, .waits = waits };
+	struct vg_graph_event_request in = { SHIM_PLACE(p), .event = (uint64_t)event, .waits = waits };
 	struct vg_graph_event_reply reply;
 	CUresult r;
 
 	if (!shim_object_get(SHIM_EVENT, in.event))
 		return CUDA_ERROR_INVALID_VALUE;
 	r = vg_send_graph_event(&in, &reply);
-	return finish(p, r, reply.added, out);
+	return shim_place_finish(p, r, reply.added, out);
 }
 
 static CUresult add_event(CUgraphNode *out, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUevent event,
 			  bool waits)
 {
-	struct place p;
-	CUresult r = to_add(&p, out, graph, dependencies, count);
+	struct shim_place p;
+	CUresult r = shim_place_add(&p, out, graph, dependencies, count);
 
 	return r == CUDA_SUCCESS ? put_event(&p, event, waits, out) : r;
 }
 
 static CUresult set_event(uint32_t how, CUgraphExec exec, CUgraphNode node, CUevent event, bool waits)
 {
-	struct place p;
-	CUresult r = to_set(&p, how, exec, node);
+	struct shim_place p;
+	CUresult r = shim_place_set(&p, how, exec, node);
 
 	return r == CUDA_SUCCESS ? put_event(&p, event, waits, NULL) : r;
 }
@@ -368,22 +293,22 @@ SHIM_API CUresult cuGraphAddEventWaitNode(CUgraphNode *phGraphNode, CUgraph hGra
 
 SHIM_API CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode hNode, CUevent event)
 {
-	return set_event(SET, NULL, hNode, event, false);
+	return set_event(SHIM_SET, NULL, hNode, event, false);
 }
 
 SHIM_API CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode hNode, CUevent event)
 {
-	return set_event(SET, NULL, hNode, event, true);
+	return set_event(SHIM_SET, NULL, hNode, event, true);
 }
 
 SHIM_API CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event)
 {
-	return set_event(SET_EXEC, hGraphExec, hNode, event, false);
+	return set_event(SHIM_SET_EXEC, hGraphExec, hNode, event, false);
 }
 
 SHIM_API CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event)
 {
-	return set_event(SET_EXEC, hGraphExec, hNode, event, true);
+	return set_event(SHIM_SET_EXEC, hGraphExec, hNode, event, true);
 }
 
 /* ---- nothing, and other graphs */
@@ -398,8 +323,8 @@ static CUresult add_child(CUgraphNode *out, CUgraph graph, const CUgraphNode *de
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
 	struct vg_graph_child_reply reply;
-	struct place p;
-	CUresult r = to_add(&p, out, graph, dependencies, count);
+	struct shim_place p;
+	CUresult r = shim_place_add(&p, out, graph, dependencies, count);
 	struct vg_graph_child_request in;
 
 	if (r != CUDA_SUCCESS)
@@ -410,7 +335,7 @@ static CUresult add_child(CUgraphNode *out, CUgraph graph, const CUgraphNode *de
 		return shim_unsupported("a child graph with host memory twice in one graph", &told);
 	if (r == CUDA_SUCCESS && child)
 		r = share(shim_graph_all(child), shim_graph_all(p.graph));
-	return finish(&p, r, reply.added, out);
+	return shim_place_finish(&p, r, reply.added, out);
 }
 
 SHIM_API CUresult cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
@@ -425,12 +350,14 @@ SHIM_API CUresult cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGr
 	uint64_t child;
 	CUresult r = shim_graph(childGraph, &child);
 
+	if (r == CUDA_SUCCESS && shim_graph_has_memory(child))
+		r = CUDA_ERROR_INVALID_VALUE;
 	return r == CUDA_SUCCESS ? add_child(phGraphNode, hGraph, dependencies, numDependencies, child) : r;
 }
 
 /* ---- functions of the program */
 
-static CUresult put_host(const struct place *p, const CUDA_HOST_NODE_PARAMS *params, CUgraphNode *out)
+static CUresult put_host(const struct shim_place *p, const CUDA_HOST_NODE_PARAMS *params, CUgraphNode *out)
 {
 	struct shim_host host = { .kind = SHIM_HOST_FUNCTION, .context = p->context };
 	struct shim_object *graph = owner(p);
@@ -445,16 +372,16 @@ static CUresult put_host(const struct place *p, const CUDA_HOST_NODE_PARAMS *par
 SHIM_API CUresult cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
 				     size_t numDependencies, const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
-	struct place p;
-	CUresult r = to_add(&p, phGraphNode, hGraph, dependencies, numDependencies);
+	struct shim_place p;
+	CUresult r = shim_place_add(&p, phGraphNode, hGraph, dependencies, numDependencies);
 
 	return r == CUDA_SUCCESS ? put_host(&p, nodeParams, phGraphNode) : r;
 }
 
 SHIM_API CUresult cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
-	struct place p;
-	CUresult r = to_set(&p, SET, NULL, hNode);
+	struct shim_place p;
+	CUresult r = shim_place_set(&p, SHIM_SET, NULL, hNode);
 
 	return r == CUDA_SUCCESS ? put_host(&p, nodeParams, NULL) : r;
 }
@@ -462,8 +389,8 @@ SHIM_API CUresult cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NO
 SHIM_API CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 					       const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
-	struct place p;
-	CUresult r = to_set(&p, SET_EXEC, hGraphExec, hNode);
+	struct shim_place p;
+	CUresult r = shim_place_set(&p, SHIM_SET_EXEC, hGraphExec, hNode);
 
 	return r == CUDA_SUCCESS ? put_host(&p, nodeParams, NULL) : r;
 }

@@ -41,14 +41,26 @@ static CUresult ask(const struct shim_node *node, struct vg_graph_node_read_repl
 	return CUDA_SUCCESS;
 }
 
-static CUresult read(CUgraphNode hNode, CUgraphNodeType type, const void *wanted, struct shim_node *node,
-		     struct vg_graph_node_read_reply *out, struct shim_host *host)
+CUresult shim_node_read(CUgraphNode hNode, CUgraphNodeType type, const void *wanted, struct shim_node *node,
+			struct vg_graph_node_read_reply *out, struct shim_host *host)
 {
 	CUresult r = wanted ? shim_node(hNode, node) : CUDA_ERROR_INVALID_VALUE;
 
 	if (r == CUDA_SUCCESS)
 		r = ask(node, out, host);
 	return r == CUDA_SUCCESS && out->type != (uint32_t)type ? CUDA_ERROR_INVALID_VALUE : r;
+}
+
+/* Of nodes that the worker has as empty ones. */
+static uint32_t memory_type(const struct shim_node *node)
+{
+	const struct shim_object *graph = shim_object_get(SHIM_GRAPH, node->graph);
+	CUDA_MEM_ALLOC_NODE_PARAMS params;
+	bool frees;
+
+	if (!graph || !graph_blocks_find(&graph->graph.blocks, node->number, &frees, &params))
+		return CU_GRAPH_NODE_TYPE_EMPTY;
+	return frees ? CU_GRAPH_NODE_TYPE_MEM_FREE : CU_GRAPH_NODE_TYPE_MEM_ALLOC;
 }
 
 CUresult shim_node_type(const struct shim_node *node, uint32_t *type)
@@ -64,6 +76,8 @@ CUresult shim_node_type(const struct shim_node *node, uint32_t *type)
 	if (r != CUDA_SUCCESS)
 		return r;
 	*type = out.type;
+	if (out.type == CU_GRAPH_NODE_TYPE_EMPTY)
+		*type = memory_type(node);
 	if (out.type == CU_GRAPH_NODE_TYPE_HOST && ask(node, &all, &host) == CUDA_SUCCESS)
 		*type = all.type;
 	return CUDA_SUCCESS;
@@ -76,7 +90,7 @@ SHIM_API CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_N
 	const struct shim_object *f;
 	struct shim_node node;
 	void **values;
-	CUresult r = read(hNode, CU_GRAPH_NODE_TYPE_KERNEL, nodeParams, &node, &out, &(struct shim_host){ 0 });
+	CUresult r = shim_node_read(hNode, CU_GRAPH_NODE_TYPE_KERNEL, nodeParams, &node, &out, &(struct shim_host){ 0 });
 
 	if (r != CUDA_SUCCESS)
 		return r;
@@ -134,7 +148,7 @@ SHIM_API CUresult cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *n
 	struct shim_host host = { 0 };
 	struct shim_node node;
 	struct cuda_copy c;
-	CUresult r = read(hNode, CU_GRAPH_NODE_TYPE_MEMCPY, nodeParams, &node, &out, &host);
+	CUresult r = shim_node_read(hNode, CU_GRAPH_NODE_TYPE_MEMCPY, nodeParams, &node, &out, &host);
 
 	if (r != CUDA_SUCCESS)
 		return r;
@@ -157,7 +171,7 @@ SHIM_API CUresult cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE
 {
 	struct vg_graph_node_read_reply out;
 	struct shim_node node;
-	CUresult r = read(hNode, CU_GRAPH_NODE_TYPE_MEMSET, nodeParams, &node, &out, &(struct shim_host){ 0 });
+	CUresult r = shim_node_read(hNode, CU_GRAPH_NODE_TYPE_MEMSET, nodeParams, &node, &out, &(struct shim_host){ 0 });
 
 	if (r == CUDA_SUCCESS)
 		*nodeParams = (CUDA_MEMSET_NODE_PARAMS){ out.destination, out.destination_pitch, out.value, out.element,
@@ -171,7 +185,7 @@ SHIM_API CUresult cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PAR
 	struct vg_graph_node_read_reply out;
 	struct shim_host host = { 0 };
 	struct shim_node node;
-	CUresult r = read(hNode, CU_GRAPH_NODE_TYPE_HOST, nodeParams, &node, &out, &host);
+	CUresult r = shim_node_read(hNode, CU_GRAPH_NODE_TYPE_HOST, nodeParams, &node, &out, &host);
 
 	if (r == CUDA_SUCCESS && !out.number)
 		return shim_unsupported("reading a function's node that a library made", &told);
@@ -185,7 +199,7 @@ static CUresult read_event(CUgraphNode hNode, CUgraphNodeType type, CUevent *eve
 	static atomic_flag told = ATOMIC_FLAG_INIT;
 	struct vg_graph_node_read_reply out;
 	struct shim_node node;
-	CUresult r = read(hNode, type, event, &node, &out, &(struct shim_host){ 0 });
+	CUresult r = shim_node_read(hNode, type, event, &node, &out, &(struct shim_host){ 0 });
 
 	if (r == CUDA_SUCCESS && !out.object)
 		return shim_unsupported("reading an event's node whose event is destroyed", &told);

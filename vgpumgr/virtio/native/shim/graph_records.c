@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a graph's object has beside what it needs of the program: numbers, parameters that were read, child graphs. */
 #include "graph_records.h"
+#include "graph_memory_end.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -8,55 +9,52 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Parameters of a kernel, as they were read: documented as valid until the node changes or ends. */
+/* Parameters of a node, as they were read: documented as valid until the node changes or ends. */
 struct shim_kept {
 	struct shim_kept *next;
 	uint32_t node;
-	uint64_t function; /* whose they are: the node may get another one meanwhile, with other parameters */
+	uint64_t function; /* of a kernel, whose they are: the node may get another one meanwhile, with other parameters */
+	uint32_t count;
 	size_t bytes;
 	void *values[]; /* pointers into the bytes behind them */
 };
 
 /* The same bytes are the same memory: two threads may read one node. */
-static struct shim_kept *find(struct shim_object *graph, uint32_t node, const struct shim_object *f, const uint8_t *bytes)
+static struct shim_kept *find(struct shim_object *graph, const struct shim_kept *like, const void *bytes)
 {
 	struct shim_kept **at = &graph->graph.kept, *k;
-	uint32_t count = f->function.parameters_count;
 
-	while (*at && (*at)->node != node)
+	while (*at && (*at)->node != like->node)
 		at = &(*at)->next;
 	k = *at;
-	if (!k || (k->function == f->id && !memcmp(&k->values[count], bytes, k->bytes)))
+	if (!k || (k->function == like->function && k->bytes == like->bytes && !memcmp(&k->values[k->count], bytes, k->bytes)))
 		return k;
 	*at = k->next;
 	free(k);
 	return NULL;
 }
 
-static struct shim_kept *make(uint32_t node, const struct shim_object *f, const uint8_t *bytes)
+static struct shim_kept *make(const struct shim_kept *like, const struct shim_object *f, const void *bytes)
 {
-	uint32_t count = f->function.parameters_count;
-	struct shim_kept *k = malloc(sizeof(*k) + count * sizeof(void *) + f->function.parameters_bytes);
+	struct shim_kept *k = malloc(sizeof(*k) + like->count * sizeof(void *) + like->bytes);
 
 	if (!k)
 		return NULL;
-	k->node = node;
-	k->function = f->id;
-	k->bytes = f->function.parameters_bytes;
-	memcpy(&k->values[count], bytes, k->bytes);
-	for (uint32_t i = 0; i < count; i++)
-		k->values[i] = (uint8_t *)&k->values[count] + f->function.parameters[i].offset;
+	*k = *like;
+	memcpy(&k->values[k->count], bytes, k->bytes);
+	for (uint32_t i = 0; i < k->count; i++)
+		k->values[i] = (uint8_t *)&k->values[k->count] + f->function.parameters[i].offset;
 	return k;
 }
 
-void **shim_kept(struct shim_object *graph, uint32_t node, const struct shim_object *f, const uint8_t *bytes)
+static void **keep(struct shim_object *graph, const struct shim_kept *like, const struct shim_object *f, const void *bytes)
 {
 	struct shim_kept *k;
 
 	pthread_mutex_lock(&lock);
-	k = find(graph, node, f, bytes);
+	k = find(graph, like, bytes);
 	if (!k) {
-		k = make(node, f, bytes);
+		k = make(like, f, bytes);
 		if (k) {
 			k->next = graph->graph.kept;
 			graph->graph.kept = k;
@@ -64,6 +62,20 @@ void **shim_kept(struct shim_object *graph, uint32_t node, const struct shim_obj
 	}
 	pthread_mutex_unlock(&lock);
 	return k ? k->values : NULL;
+}
+
+void **shim_kept(struct shim_object *graph, uint32_t node, const struct shim_object *f, const uint8_t *bytes)
+{
+	const struct shim_kept like = { NULL, node, f->id, f->function.parameters_count, f->function.parameters_bytes };
+
+	return keep(graph, &like, f, bytes);
+}
+
+void *shim_kept_bytes(struct shim_object *graph, uint32_t node, const void *bytes, size_t count)
+{
+	const struct shim_kept like = { NULL, node, 0, 0, count };
+
+	return keep(graph, &like, NULL, bytes);
 }
 
 /* ---- child graphs */
@@ -141,6 +153,7 @@ void shim_records_begin(struct shim_object *graph)
 	graph->graph.parent = 0;
 	graph->graph.kept = NULL;
 	graph->graph.children = NULL;
+	graph->graph.blocks = (struct graph_blocks){ NULL, 0, NULL };
 }
 
 void shim_records_drop(struct shim_object *graph)
@@ -148,4 +161,5 @@ void shim_records_drop(struct shim_object *graph)
 	drop_kept(graph);
 	while (shim_child_take(graph, SHIM_EVERY_NODE))
 		;
+	shim_graph_memory_end(graph_blocks_drop(&graph->graph.blocks));
 }

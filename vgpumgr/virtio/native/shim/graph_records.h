@@ -12,6 +12,9 @@ void shim_records_drop(struct shim_object *graph);
 /* Pointers to a kernel's parameters, which are valid until its node changes or the graph ends; NULL: out of memory. */
 void **shim_kept(struct shim_object *graph, uint32_t node, const struct shim_object *function, const uint8_t *bytes);
 
+/* The same of what has no pointers: a copy of the bytes. */
+void *shim_kept_bytes(struct shim_object *graph, uint32_t node, const void *bytes, size_t count);
+
 enum { SHIM_EVERY_NODE = UINT32_MAX };
 /* false: out of memory. */
 bool shim_child_add(struct shim_object *graph, uint32_t node, uint64_t child);

@@ -87,8 +87,7 @@ CUresult shim_allocate(struct shim_range *range, shim_allocate_fn *allocate, voi
 	return r == CUDA_SUCCESS ? remember(range) : r;
 }
 
-/* An allocation, by its start; a module's variables cannot be freed. */
-static bool take(uint64_t address, struct shim_range *range)
+bool shim_take_allocation(uint64_t address, struct shim_range *range)
 {
 	if (!shim_range_find(SHIM_RANGE_DEVICE, address, range) || range->start != address || range->module || range->host ||
 	    range->physical || range->opened)
@@ -164,6 +163,7 @@ SHIM_API CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t W
 SHIM_API CUresult cuMemFree_v2(CUdeviceptr dptr)
 {
 	struct vg_memory_free_request in = { .address = dptr };
+	struct graph_block *ended;
 	struct shim_range range;
 	CUresult r = shim_ready();
 
@@ -171,7 +171,10 @@ SHIM_API CUresult cuMemFree_v2(CUdeviceptr dptr)
 		r = shim_capture_safe();
 	if (r != CUDA_SUCCESS || !dptr)
 		return r;
-	if (!take(dptr, &range))
+	if (graph_block_free(dptr, &r, &ended) && !ended)
+		return r;
+	free(ended);
+	if (!shim_take_allocation(dptr, &range))
 		return CUDA_ERROR_INVALID_VALUE;
 	in.context = range.context;
 	if (range.managed) {
@@ -179,31 +182,6 @@ SHIM_API CUresult cuMemFree_v2(CUdeviceptr dptr)
 		return shim_managed_free(&range);
 	}
 	return vg_send_memory_free(&in);
-}
-
-SHIM_API CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
-{
-	struct vg_memory_free_async_request in = { .address = dptr };
-	struct shim_range range;
-	CUresult r = shim_enter(&in.context);
-
-	if (r == CUDA_SUCCESS)
-		r = shim_stream(hStream, &in.context, &in.stream);
-	if (r == CUDA_SUCCESS)
-		r = SHIM_CAPTURE_REFUSE(in.context, in.stream, "freeing in a captured stream");
-	if (r != CUDA_SUCCESS || !dptr)
-		return r;
-	if (!shim_range_find(SHIM_RANGE_DEVICE, dptr, &range) || range.managed)
-		return CUDA_ERROR_INVALID_VALUE;
-	/* on a stream of the device that has it */
-	if (range.channel != shim_channel_of(in.context) || !take(dptr, &range))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vg_send_memory_free_async(&in);
-}
-
-SHIM_API CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
-{
-	return cuMemFreeAsync(dptr, hStream ? hStream : CU_STREAM_PER_THREAD);
 }
 
 SHIM_API CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)

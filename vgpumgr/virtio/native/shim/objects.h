@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include <cuda_rules.h>
+#include <graph_block.h>
 #include <user_object.h>
 
 enum { SHIM_FUNCTION_ATTRIBUTES = 32 };
@@ -69,6 +70,7 @@ struct shim_object {
 			uint64_t parent;          /* of a child graph, else 0 */
 			struct shim_kept *kept;   /* parameters that were read of nodes */
 			struct shim_child *children; /* that were asked for */
+			struct graph_blocks blocks; /* memory that its nodes allocate and free */
 			CUevent launched;         /* recorded behind each launch of one that holds objects; NULL: none yet */
 		} graph;                  /* and of an executable one */
 		struct {

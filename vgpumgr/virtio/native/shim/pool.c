@@ -5,9 +5,11 @@
  */
 #include <cuda_rules.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "captures.h"
+#include "graph_allocations.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -273,6 +275,7 @@ static CUresult allocate_async(CUdeviceptr *out, size_t bytes, const struct shim
 	static atomic_flag told = ATOMIC_FLAG_INIT;
 	struct ordered o = { .bytes = bytes, .pool = pool };
 	struct shim_range got = { .bytes = bytes, .pooled = true };
+	bool captures = false;
 	CUdevice device;
 	CUresult r = shim_enter(&o.context);
 
@@ -281,11 +284,13 @@ static CUresult allocate_async(CUdeviceptr *out, size_t bytes, const struct shim
 	if (r == CUDA_SUCCESS)
 		r = shim_stream(handle, &o.context, &o.stream);
 	if (r == CUDA_SUCCESS)
-		r = SHIM_CAPTURE_REFUSE(o.context, o.stream, "allocating in a captured stream");
+		captures = shim_capturing(o.context, o.stream, &r);
 	if (r == CUDA_SUCCESS)
 		r = cuCtxGetDevice_v2(&device, (CUcontext)o.context);
 	if (r == CUDA_SUCCESS && from && from->pool.device != device)
 		r = shim_unsupported("cuMemAllocFromPoolAsync from a pool of another device than the stream's", &told);
+	if (r == CUDA_SUCCESS && captures)
+		return shim_capture_allocation(handle, o.context, device, bytes, out);
 	if (r == CUDA_SUCCESS && !pool)
 		o.pool = pools[device].current;
 	got.context = o.context;
@@ -317,4 +322,34 @@ SHIM_API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CU
 SHIM_API CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
 {
 	return cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream ? hStream : CU_STREAM_PER_THREAD);
+}
+
+SHIM_API CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
+{
+	struct vg_memory_free_async_request in = { .address = dptr };
+	struct graph_block *ended;
+	struct shim_range range;
+	bool captured = false;
+	CUresult r = shim_enter(&in.context);
+
+	if (r == CUDA_SUCCESS)
+		r = shim_stream(hStream, &in.context, &in.stream);
+	if (r == CUDA_SUCCESS)
+		r = shim_capturing(in.context, in.stream, &r) ? shim_capture_free(hStream, dptr, &captured) : r;
+	if (r != CUDA_SUCCESS || !dptr || captured)
+		return r;
+	if (graph_block_free(dptr, &r, &ended) && !ended)
+		return r;
+	free(ended);
+	if (!shim_range_find(SHIM_RANGE_DEVICE, dptr, &range) || range.managed)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* on a stream of the device that has it */
+	if (range.channel != shim_channel_of(in.context) || !shim_take_allocation(dptr, &range))
+		return CUDA_ERROR_INVALID_VALUE;
+	return vg_send_memory_free_async(&in);
+}
+
+SHIM_API CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
+{
+	return cuMemFreeAsync(dptr, hStream ? hStream : CU_STREAM_PER_THREAD);
 }

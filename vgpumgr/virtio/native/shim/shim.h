@@ -155,6 +155,8 @@ void shim_ipc_begin(void);
 typedef CUresult shim_allocate_fn(void *what, struct shim_range *got);
 /* The same, for the range's context, until its addresses are of no other device, and remembers it. */
 CUresult shim_allocate(struct shim_range *range, shim_allocate_fn *allocate, void *what);
+/* Takes an allocation off what is known, by its start; a module's variables cannot be freed. */
+bool shim_take_allocation(uint64_t address, struct shim_range *range);
 
 /* ---- stream.c, event.c, module.c, function.c, library.c: handles to wire; context follows a stream's own */
 CUresult shim_stream(CUstream stream, uint64_t *context, uint64_t *id);

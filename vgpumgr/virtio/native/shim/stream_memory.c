@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waits for values in memory, writes of values and reductions, in the order of a stream. */
-#include <memory_wire.h>
-
-#include "captures.h"
+#include "stream_memory.h"
 
 /*
  * Memory of the device, as documented no managed memory. What the program calls pinned memory that is mapped on the device is
@@ -24,29 +22,35 @@ static CUresult check_memory(const struct cuda_memory_operation *m)
 	return shim_check_range(m->address, m->bytes, 1, 1, 0);
 }
 
+CUresult shim_pack_memory_operations(const CUstreamBatchMemOpParams *list, unsigned int count, unsigned int flags, bool old,
+				     uint64_t words[CUDA_MEMORY_OPERATIONS][VG_MEMORY_WORDS], struct vg_bytes *packed)
+{
+	struct cuda_memory_operation m;
+	CUresult r = cuda_check_memory_operations(list, count, flags);
+
+	for (unsigned int i = 0; r == CUDA_SUCCESS && i < count; i++) {
+		r = cuda_read_memory_operation(&list[i], old, &m);
+		if (r == CUDA_SUCCESS)
+			r = check_memory(&m);
+		vg_pack_memory_operation(&m, words[i]);
+	}
+	*packed = (struct vg_bytes){ words, count * sizeof(words[0]) };
+	return r;
+}
+
 static CUresult submit(CUstream hStream, const CUstreamBatchMemOpParams *list, unsigned int count, unsigned int flags, bool old)
 {
 	uint64_t words[CUDA_MEMORY_OPERATIONS][VG_MEMORY_WORDS];
 	struct vg_stream_memory_request in;
-	struct cuda_memory_operation m;
 	CUresult r = shim_enter(&in.context);
 
 	if (r == CUDA_SUCCESS)
 		r = cuda_check_memory_operations(list, count, flags);
 	if (r == CUDA_SUCCESS)
 		r = shim_stream(hStream, &in.context, &in.stream);
-	for (unsigned int i = 0; i < count && r == CUDA_SUCCESS; i++) {
-		r = cuda_read_memory_operation(&list[i], old, &m);
-		if (r == CUDA_SUCCESS)
-			r = check_memory(&m);
-		vg_pack_memory_operation(&m, words[i]);
-	}
-	if (r == CUDA_SUCCESS && shim_capturing(in.context, in.stream, &r))
-		r = SHIM_CAPTURE_REFUSE(in.context, in.stream, "waits for memory and writes of values in a captured stream");
-	if (r != CUDA_SUCCESS)
-		return r;
-	in.operations = (struct vg_bytes){ words, count * sizeof(words[0]) };
-	return vg_send_stream_memory(&in);
+	if (r == CUDA_SUCCESS)
+		r = shim_pack_memory_operations(list, count, flags, old, words, &in.operations);
+	return r == CUDA_SUCCESS ? vg_send_stream_memory(&in) : r;
 }
 
 #define BATCH(name, old)                                                                                                   \

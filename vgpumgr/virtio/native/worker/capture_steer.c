@@ -63,7 +63,8 @@ CUresult wk_capture_check(struct wk_call *c, const struct wk_graph *graph)
 										    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 		else if (type != CU_GRAPH_NODE_TYPE_KERNEL && type != CU_GRAPH_NODE_TYPE_MEMSET &&
 			 type != CU_GRAPH_NODE_TYPE_EMPTY && type != CU_GRAPH_NODE_TYPE_GRAPH &&
-			 type != CU_GRAPH_NODE_TYPE_EVENT_RECORD && type != CU_GRAPH_NODE_TYPE_WAIT_EVENT)
+			 type != CU_GRAPH_NODE_TYPE_EVENT_RECORD && type != CU_GRAPH_NODE_TYPE_WAIT_EVENT &&
+			 type != CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)
 			r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	}
 	return r;

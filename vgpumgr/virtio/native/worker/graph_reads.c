@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include <cuda_rules.h>
+#include <codec/memory_wire.h>
 
 #include "mathematics.h"
 #include "session.h"
@@ -129,6 +129,44 @@ static CUresult read_event(struct wk_call *c, const struct wk_object *graph, CUg
 	return r;
 }
 
+static uint64_t find_context(struct wk_session *s, const void *driver)
+{
+	const struct wk_table *t = &s->tables[WK_CONTEXT];
+	struct wk_object *found WK_HELD = NULL;
+
+	pthread_mutex_lock(&s->lock);
+	for (uint32_t i = 0; i < t->count && !found; i++) {
+		if (t->slots[i].object && t->slots[i].object->driver == driver) {
+			found = t->slots[i].object;
+			wk_hold_again(found);
+		}
+	}
+	pthread_mutex_unlock(&s->lock);
+	return found ? wk_handle_of(s, found) : 0;
+}
+
+static CUresult read_memory(struct wk_call *c, const struct wk_object *graph, CUgraphNode node,
+			    struct vg_graph_node_read_reply *out)
+{
+	CUDA_BATCH_MEM_OP_NODE_PARAMS params = { .count = 0 };
+	uint64_t word[VG_MEMORY_WORDS];
+	struct cuda_memory_operation m;
+	CUresult r = wk_driver.cuGraphBatchMemOpNodeGetParams(node, &params);
+
+	if (r == CUDA_SUCCESS && params.count > CUDA_MEMORY_OPERATIONS)
+		r = CUDA_ERROR_NOT_SUPPORTED;
+	for (unsigned int i = 0; r == CUDA_SUCCESS && i < params.count; i++) {
+		r = cuda_read_memory_operation(&params.paramArray[i], false, &m);
+		if (r == CUDA_SUCCESS && m.bytes)
+			r = check_address(c, graph, m.address);
+		vg_pack_memory_operation(&m, word);
+		memcpy(out->parameters + i * sizeof(word), word, sizeof(word));
+	}
+	out->parameters_length = r == CUDA_SUCCESS ? params.count * sizeof(word) : 0;
+	out->object = r == CUDA_SUCCESS ? find_context(c->session, params.ctx) : 0;
+	return r;
+}
+
 static CUresult read_node(struct wk_call *c, const struct wk_object *graph, CUgraphNode node,
 			  struct vg_graph_node_read_reply *out)
 {
@@ -148,6 +186,8 @@ static CUresult read_node(struct wk_call *c, const struct wk_object *graph, CUgr
 		return read_copy(c, graph, node, out);
 	case CU_GRAPH_NODE_TYPE_MEMSET:
 		return read_fill(c, graph, node, out);
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return read_memory(c, graph, node, out);
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
 		return read_event(c, graph, node, type == CU_GRAPH_NODE_TYPE_WAIT_EVENT, out);

@@ -6,8 +6,8 @@
 #include "share.h"
 #include "vg_worker.h"
 
-/* The driver's parameters, made anew from what they say; each address is checked, and its memory stays for the call. */
-static CUresult read_all(struct wk_call *c, const struct vg_bytes *given, CUstreamBatchMemOpParams *list, unsigned int *count, bool *waits)
+CUresult wk_read_memory_operations(struct wk_call *c, const struct vg_bytes *given, CUstreamBatchMemOpParams *list,
+				   unsigned int *count, bool *waits)
 {
 	uint64_t word[VG_MEMORY_WORDS];
 	struct cuda_memory_operation m;
@@ -31,16 +31,17 @@ CUresult wk_do_stream_memory(struct wk_call *c, const struct vg_stream_memory_re
 {
 	struct wk_object *stream WK_HELD = NULL;
 	CUstreamBatchMemOpParams list[CUDA_MEMORY_OPERATIONS];
-	bool waits = false, alone = false;
+	bool waits = false, alone = false, captures;
 	unsigned int count;
 	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
 
 	if (r == CUDA_SUCCESS)
-		r = read_all(c, &in->operations, list, &count, &waits);
+		r = wk_read_memory_operations(c, &in->operations, list, &count, &waits);
 	if (r == CUDA_SUCCESS)
-		r = wk_capture_refuse(c, stream);
+		r = wk_capture_asks(c, stream, &captures);
 	if (r != CUDA_SUCCESS)
 		return r;
+	waits = waits && !captures; /* in a graph, something may follow it: it counts as work, as the rest of the launch */
 	if (waits)
 		alone = wk_share_wait_begin(c, stream);
 	r = wk_driver.cuStreamBatchMemOp_v2(wk_raw(stream), count, list, 0);

@@ -84,6 +84,11 @@ struct wk_session {
 struct wk_object *wk_hold_locked(struct wk_session *session, enum wk_kind kind, uint64_t handle);
 /* graph.c: numbers, 32 bits each, of nodes of that graph. */
 CUresult wk_read_nodes(const struct wk_object *graph, const struct vg_bytes *in, CUgraphNode *nodes, size_t most, size_t *count);
+/* ops_stream.c: the driver's parameters, made anew from what they say; each address is checked, its memory stays for the call. */
+CUresult wk_read_memory_operations(struct wk_call *c, const struct vg_bytes *given, CUstreamBatchMemOpParams *list,
+				   unsigned int *count, bool *waits);
+/* ops_nodes.c: whether a node is a copy with the guest's memory, which stands there as a child graph. */
+bool wk_is_pair(CUgraphNode node);
 /* graph_reads.c: a node has gone; its graph, if it was one, is not there any more. */
 void wk_graph_drop_child(struct wk_call *c, const struct wk_object *graph, uint32_t place);
 /* The guest's name of an object in a table; 0: it has been taken out. */
