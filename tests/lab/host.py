@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,8 +67,8 @@ class LabHostDiedError(Exception):
 class KeptShell(GuestShell):
     """A port that has said that it is ready to somebody before."""
 
-    def _wait_ready(self, timeout_s: float) -> None:
-        del timeout_s  # nothing is awaited: answers to somebody else may still be on their way
+    def _wait_ready(self, timeout_s: float, look: Callable[[], None]) -> None:
+        del timeout_s, look  # nothing is awaited: answers to somebody else may still be on their way
         self._count = time.time_ns()
 
 

@@ -8,7 +8,7 @@ itself (``GUEST_PORTS``): QEMU in the lab host opens them as pipes, so that comm
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,7 +65,7 @@ _XML = """
 class EarlyShell(GuestShell):
     """A port connected before the guest is there: QEMU's pipe ends for good where nobody listens."""
 
-    def _wait_ready(self, timeout_s: float) -> None:
+    def _wait_ready(self, timeout_s: float, look: Callable[[], None]) -> None:
         """Whoever starts the guest waits."""
 
     def wait_ready(self, timeout_s: float) -> None:

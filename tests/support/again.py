@@ -56,7 +56,7 @@ def run_again(status: int, failures: Failures) -> int:
         return status
     names = list(failures.names)
     print(f"\n{len(names)} failed; once more, alone, at most {left_s:.0f} s", flush=True)
-    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-v", *names]
+    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "--no-skips", "-v", *names]
     # as a run that begins now, which leaves nothing out
     env = {name: value for name, value in os.environ.items() if name != BEGAN}
     try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
+import time
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
 LAZY = 1
@@ -226,6 +228,24 @@ def hold(address: int, of: int) -> None:
 def release(address: int, of: int) -> None:
     """Ends that kernel, by another stream."""
     ok(cu.cuMemsetD32Async(c_uint64(address), 1, c_size_t(1), c_void_p(of)))
+
+
+def close_beside(address: int, text: str) -> tuple[int, int]:
+    """The result of a close while a kernel waits for what this thread does: it opens another first. And of that."""
+    word, of, by, results = alloc(4), stream(), stream(), []
+
+    def end() -> None:
+        ok(cu.cuCtxSetCurrent(globals()["context"]))
+        results.append(close(address))
+
+    hold(word, of)
+    closing = threading.Thread(target=end)
+    closing.start()
+    time.sleep(0.2)
+    code, _ = opened(text)
+    release(word, by)
+    closing.join(60)
+    return results[0], code
 
 
 def serve() -> None:

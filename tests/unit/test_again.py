@@ -14,7 +14,7 @@ RUN = """
 import sys, pytest
 from tests.support.again import Failures, run_again
 failures = Failures()
-words = ["-p", "tests.conftest", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup", "--no-skips"]
+words = ["-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup", "--no-skips"]
 sys.exit(run_again(int(pytest.main(words, plugins=[failures])), failures))
 """
 ONCE = """
@@ -41,12 +41,13 @@ def test_good(): pass
             False,
         ),
         ("def test_skipped(): pytest.skip('no such thing here')", False),
+        ("def test_later():\n fails_once('later')\n pytest.skip('no such thing here')", False),
     ],
-    ids=["races", "fails", "many", "skips"],
+    ids=["races", "fails", "many", "skips", "skips-again"],
 )
 def test_what_fails_once(tmp_path: Path, more: str, good: bool) -> None:
     (tmp_path / "test_it.py").write_text(ONCE + more + "\n")
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p tests.conftest\n")
     run = run_in(tmp_path)
     assert (run.returncode == 0) == good, run.stdout + run.stderr
     assert ("passed alone" in run.stdout) == good
@@ -56,7 +57,7 @@ def test_what_fails_once(tmp_path: Path, more: str, good: bool) -> None:
 def test_a_file_that_cannot_be_read_fails(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(ONCE)
     (tmp_path / "test_other.py").write_text("import nothing_of_this_name\n")
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p tests.conftest\n")
     assert run_in(tmp_path).returncode != 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -107,6 +108,30 @@ def test_both_processes_see_what_either_writes(pair: tuple[Process, Process]) ->
     assert one.ask(f"read({mine + SIZE - 5}, 5)") == b"other"
     assert other.ask(f"memory_range({theirs + 7})") == (theirs, SIZE)
     assert other.ask(f"write({theirs + SIZE - 4}, b'other')") == INVALID_VALUE  # beyond its end
+
+
+def test_a_copy_from_the_host_is_done_when_it_returns(pair: tuple[Process, Process]) -> None:
+    """Also where the stream has work before it: then it returns when that is done."""
+    one, other = pair
+    word, word_handle = export(one, 4)
+    mine, handle = export(one)
+    theirs, their_word = import_(other, handle), import_(other, word_handle)
+    assert one.ask(f"write({mine}, b'old')") == 0
+    assert one.ask(f"hold({word}, 0)") is None
+    one.send(f"write({mine}, b'new')")
+    assert one.popen.stdout is not None
+    assert not select.select([one.popen.stdout], [], [], 0.3)[0]
+    assert other.ask(f"write({their_word}, bytes([1, 0, 0, 0]))") == 0
+    assert one.answer() == 0
+    assert other.ask(f"read({theirs}, 3)") == b"new"
+
+
+def test_a_close_that_waits_holds_up_no_open(pair: tuple[Process, Process]) -> None:
+    """A driver's close waits for the context's work, which may wait for what another thread does."""
+    one, other = pair
+    handles = [export(one)[1] for _ in range(2)]
+    theirs = import_(other, handles[0])
+    assert other.ask(f"close_beside({theirs}, {handles[1]!r})") == (0, 0)
 
 
 def test_a_copy_that_blocks_is_seen_when_it_returns(pair: tuple[Process, Process]) -> None:

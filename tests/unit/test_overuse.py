@@ -17,6 +17,7 @@ from vgpumgr.virtio.overuse import (
     NO_FIGURES,
     SLACK_BYTES,
     UNCOMPARED,
+    Verdict,
     enforce,
     judge,
     list_figures,
@@ -54,6 +55,12 @@ def test_the_session_that_does_not_account_for_most_is_ended(
     uses: dict[int, int | None], claims: dict[int, int], pid: int | None
 ) -> None:
     assert judge(LIMIT, uses, claims).pid == pid
+
+
+def test_memory_that_several_have_open_is_no_reason() -> None:
+    uses: dict[int, int | None] = {1: used(3), 2: used(3)}
+    assert judge(LIMIT, uses, {1: 3 * GIB}, 3 * GIB) == Verdict(6 * GIB, is_shared=True)
+    assert judge(LIMIT, uses, {1: 3 * GIB}, GIB).pid == 2
 
 
 def test_contexts_on_several_instances_are_one_processs() -> None:

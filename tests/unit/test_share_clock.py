@@ -14,6 +14,7 @@ from vgpumgr.virtio.share_time import (
     SLACK,
     UNCOMPARED,
     WINDOW_S,
+    Figures,
     ShareClock,
     TimeReport,
     Window,
@@ -25,13 +26,24 @@ STEP_S = 2.0
 STEPS = int(WINDOW_S / STEP_S)
 
 
+def add(
+    clock: ShareClock,
+    now_s: float,
+    used_ns: int,
+    parts: dict[int, float],
+    since_s: float | None = None,
+) -> Window | None:
+    """Figures since the last ones, unless since another time."""
+    return clock.add(Figures(clock.seen_s if since_s is None else since_s, now_s, parts), used_ns)
+
+
 def run(
     clock: ShareClock, charged: float, parts: dict[int, float], begin: int = 0
 ) -> Window | None:
     """A window of steps, with that part of the GPU charged in each; the first step is a beginning."""
     window = None
     for step in range(begin, begin + STEPS + 1):
-        window = clock.add(step * STEP_S, int(step * STEP_S * charged * 1e9), parts)
+        window = add(clock, step * STEP_S, int(step * STEP_S * charged * 1e9), parts)
     return window
 
 
@@ -57,43 +69,59 @@ def test_more_than_was_charged(
 
 def test_a_keeper_that_began_anew_is_not_held_to_what_it_was_charged_before() -> None:
     clock = ShareClock()
-    assert clock.add(0, 50_000_000_000, {}) is None
-    assert clock.add(2, 52_000_000_000, {1: 1.0}) is None
+    assert add(clock, 0, 50_000_000_000, {}) is None
+    assert add(clock, 2, 52_000_000_000, {1: 1.0}) is None
     # from 0 again: the window begins here
-    assert clock.add(4, 0, {1: 1.0}) is None
+    assert add(clock, 4, 0, {1: 1.0}) is None
     for step in range(1, STEPS):
-        assert clock.add(4 + 2 * step, 2 * step * 10**9, {1: 1.0}) is None
-    window = clock.add(4 + WINDOW_S, int(WINDOW_S) * 10**9, {1: 1.0})
+        assert add(clock, 4 + 2 * step, 2 * step * 10**9, {1: 1.0}) is None
+    window = add(clock, 4 + WINDOW_S, int(WINDOW_S) * 10**9, {1: 1.0})
     assert window is not None
     assert not window.is_over
 
 
 def test_the_time_before_a_reset_does_not_count() -> None:
     clock = ShareClock()
-    clock.add(0, 0, {})
-    clock.add(8, 0, {1: 1.0})
+    add(clock, 0, 0, {})
+    for now_s in (2, 4, 6, 8):
+        assert add(clock, now_s, 0, {1: 1.0}) is None
     clock.reset()
-    assert clock.add(9, 0, {1: 1.0}) is None
-    window = clock.add(9 + WINDOW_S, int(WINDOW_S * 1e9), {1: 1.0})
+    assert add(clock, 9, 0, {1: 1.0}) is None
+    for step in range(1, STEPS):
+        assert add(clock, 9 + 2 * step, 2 * step * 10**9, {1: 1.0}) is None
+    window = add(clock, 9 + WINDOW_S, int(WINDOW_S) * 10**9, {1: 1.0})
     assert window is not None
     assert window.driver == pytest.approx(1.0)
+    assert not window.is_over
+
+
+@pytest.mark.parametrize(("now_s", "since_s"), [(13.0, 8.0), (10.0, 7.0)], ids=["late", "other"])
+def test_figures_that_leave_time_out_begin_a_window(now_s: float, since_s: float) -> None:
+    """A daemon that was held up does not take the last two seconds for the whole time."""
+    clock = ShareClock()
+    add(clock, 0, 0, {})
+    for step in (2, 4, 6, 8):
+        assert add(clock, step, 0, {1: 0.0}) is None
+    assert add(clock, now_s, 0, {1: 1.0}, since_s) is None
+    assert clock.begin_s == now_s
+    assert not clock.had_s
 
 
 @given(
     st.lists(
-        st.tuples(st.floats(0.1, 5), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=60
+        st.tuples(st.floats(0.1, 4), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=60
     )
 )
 def test_who_has_no_more_than_is_charged_is_never_named(
     steps: list[tuple[float, float, float]],
 ) -> None:
     clock, now_s, used = ShareClock(), 0.0, 0.0
-    clock.add(now_s, 0, {})
+    add(clock, now_s, 0, {})
     for elapsed_s, charged, part in steps:
         now_s += elapsed_s
         used += elapsed_s * charged
         had = charged * part
-        window = clock.add(now_s, int(used * 1e9), {1: had / 2, 2: had / 2})
+        window = add(clock, now_s, int(used * 1e9), {1: had / 2, 2: had / 2})
         assert window is None or not window.is_over
 
 

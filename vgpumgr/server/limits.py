@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from vgpumgr.server.context import Context
 from vgpumgr.server.reconciler import Sources
 from vgpumgr.state.store import STATE_FILE, Store
 from vgpumgr.virtio.overuse import PERIOD_S, Overuse, list_figures
-from vgpumgr.virtio.share_time import ShareClock, Window
+from vgpumgr.virtio.share_time import Figures, ShareClock, Window
 
 if TYPE_CHECKING:
     from vgpumgr.virtio.keeper import KeeperChannels
@@ -39,11 +39,16 @@ Report = Callable[[AttachmentRecord, Overuse | Window], None]
 class _Gpus:
     """What the driver says of each GPU's processes, asked for once; None: it does not answer, or has no figures."""
 
-    def __init__(self, nvml: NvmlClient, since_us: int) -> None:
+    def __init__(
+        self, nvml: NvmlClient, clock: Clock, before: Mapping[GpuUuid, tuple[float, float]]
+    ) -> None:
         self._nvml = nvml
-        self._since_us = since_us
+        self._clock = clock
+        self._before = before
+        #: when times were asked for, by the clock of the day and by the one that only grows
+        self.asked: dict[GpuUuid, tuple[float, float]] = {}
         self._memory: dict[GpuUuid, dict[int, int | None] | None] = {}
-        self._times: dict[GpuUuid, dict[int, float] | None] = {}
+        self._times: dict[GpuUuid, Figures | None] = {}
 
     def list_memory(self, gpu: GpuUuid) -> dict[int, int | None] | None:
         """Bytes of each process; None for one of which the driver does not say it."""
@@ -56,15 +61,25 @@ class _Gpus:
                 self._memory[gpu] = list_figures([(one.pid, one.memory_bytes) for one in found])
         return self._memory[gpu]
 
-    def list_times(self, gpu: GpuUuid) -> dict[int, float] | None:
-        """The part of its time that each process had."""
+    def read_times(self, gpu: GpuUuid) -> Figures | None:
+        """The part of its time that each process had since the round before."""
         if gpu not in self._times:
-            try:
-                found = self._nvml.read_process_times(gpu, self._since_us).processes
-            except VgpumgrError:
-                found = None
-            self._times[gpu] = None if found is None else {one.pid: one.part for one in found}
+            self._times[gpu] = self._ask(gpu)
         return self._times[gpu]
+
+    def _ask(self, gpu: GpuUuid) -> Figures | None:
+        now = (self._clock.wall_s(), self._clock.monotonic_s())
+        since = self._before.get(gpu)
+        since_us = int((since[0] if since else now[0] - PERIOD_S) * 1e6)
+        try:
+            found = self._nvml.read_process_times(gpu, since_us).processes
+        except VgpumgrError:
+            return None
+        if found is None:
+            return None
+        self.asked[gpu] = now
+        parts = {one.pid: one.part for one in found}
+        return Figures(since[1] if since else None, now[1], parts)
 
 
 class LimitWatcher:
@@ -88,6 +103,7 @@ class LimitWatcher:
         self._report = report
         self._period_s = period_s
         self._clocks: dict[str, ShareClock] = {}
+        self._asked: dict[GpuUuid, tuple[float, float]] = {}
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="limits", daemon=True)
 
@@ -108,7 +124,7 @@ class LimitWatcher:
                 self._compare_all()
 
     def _compare_all(self) -> None:
-        gpus = _Gpus(self._nvml, int((self._clock.wall_s() - self._period_s) * 1e6))
+        gpus = _Gpus(self._nvml, self._clock, self._asked)
         records = [one for one in self._store.list_attachments() if one.gpu and one.channel]
         shares = {
             one.id: self._clocks.get(one.id, ShareClock()) for one in records if one.share_part
@@ -117,8 +133,11 @@ class LimitWatcher:
         for record in records:
             if self._end.is_set():
                 return
-            with contextlib.suppress(VgpumgrError, OSError):  # no keeper, or it does not answer
+            try:
                 self._compare(record, gpus)
+            except (VgpumgrError, OSError):  # no keeper, or it does not answer
+                shares.pop(record.id, None)
+        self._asked = gpus.asked
 
     def _compare(self, record: AttachmentRecord, gpus: _Gpus) -> None:
         assert record.gpu is not None
@@ -129,8 +148,10 @@ class LimitWatcher:
             if over := self._channels.compare_memory(record.id, limit, used):
                 self._report(record, over)
         if clock := self._clocks.get(record.id):
-            had = gpus.list_times(record.gpu)
-            if window := self._channels.compare_time(record.id, clock, had):
+            window = self._channels.compare_time(
+                record.id, clock, gpus.read_times(record.gpu), self._clock.monotonic_s
+            )
+            if window:
                 self._report(record, window)
 
 

@@ -16,7 +16,7 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -59,7 +59,15 @@ from vgpumgr.virtio.sandbox import (
     read_watchdog,
 )
 from vgpumgr.virtio.sessions import KeeperStatus
-from vgpumgr.virtio.share_time import ShareClock, Window, compare, note_failure, read_time
+from vgpumgr.virtio.share_time import (
+    LATE_S,
+    Figures,
+    ShareClock,
+    Window,
+    compare,
+    note_failure,
+    read_time,
+)
 
 KEEPER_PROGRAM = LIB_DIR / "bin" / "vgpumgr-keeper"
 DEFAULT_SIZE_BYTES = 64 << 20
@@ -477,26 +485,32 @@ class KeeperChannels:
         lanes = {x.session_pid: (x.lane, x.memory_bytes) for x in status.lanes if x.session_pid}
         expected = any(told for _, told in lanes.values())
         return enforce(
-            keeper.directory, status.worker.pid, limit, processes, lanes, expected=expected
-        )
+            keeper.directory, status.worker.pid, limit, processes, lanes,
+            opened=status.opened_bytes, expected=expected,
+        )  # fmt: skip
 
     def compare_time(
-        self, channel_id: str, clock: ShareClock, parts: Mapping[int, float] | None
+        self,
+        channel_id: str,
+        clock: ShareClock,
+        figures: Figures | None,
+        read_clock_s: Callable[[], float],
     ) -> Window | None:
-        """What a share's turns were charged for against the part of the GPU's time that each process had since the last
-        comparison (None: the driver has no such figures); a window in which its sessions had more. Raises KeeperError,
-        OSError.
+        """What a share's turns were charged for against the time that the driver says its processes had (None: it has
+        no such figures); a window in which its sessions had more. Raises KeeperError, OSError.
         """
         keeper = self._keeper(channel_id)
-        if parts is None:
+        if figures is None:
+            clock.reset()
             note_failure(keeper.directory)
             return None
         status = keeper.status()
         share, worker = status.share, status.worker.pid
-        if share is None or not share.kept or not worker:
+        is_late = read_clock_s() - figures.at_s > LATE_S
+        if share is None or not share.kept or not worker or is_late:
             clock.reset()
             return None
-        return compare(keeper.directory, clock, share.used_ns, worker, parts)
+        return compare(keeper.directory, clock, figures, share.used_ns, worker)
 
     def audit(self, channel_id: str) -> tuple[Fact, ...]:
         """See ``channel.Channels``."""

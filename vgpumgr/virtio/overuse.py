@@ -34,6 +34,7 @@ _FILE = "device-memory.json"
 _LAST = 8
 UNCOMPARED = "no daemon compares it with the driver's figures"
 NO_FIGURES = "NVML has no figures for each process here"
+SHARED = "its processes share memory, which the driver may count for each of them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +66,21 @@ class MemoryReport:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``driver_bytes`` of all, beyond the slack; None: there are no figures. ``pid`` is to be ended."""
+    """``driver_bytes`` of all, beyond the slack; None: there are no figures. ``pid`` is to be ended; ``is_shared``:
+    what is too much may be memory that several have, and is no reason.
+    """
 
     driver_bytes: int | None
     pid: int | None = None
+    is_shared: bool = False
 
 
-def judge(limit: int, uses: Mapping[int, int | None], claims: Mapping[int, int]) -> Verdict:
+def judge(
+    limit: int, uses: Mapping[int, int | None], claims: Mapping[int, int], opened: int = 0
+) -> Verdict:
     """``uses`` are the driver's figures of the sessions by pid, ``claims`` what they say themselves: which of them has
     most that it does not account for. Claims that together exceed the limit cannot be true, and say nothing.
+    ``opened`` is what they have of each other's memory, which a driver may count for each.
     """
     known = {pid: used for pid, used in uses.items() if used is not None}
     if len(known) < len(uses):
@@ -81,6 +88,8 @@ def judge(limit: int, uses: Mapping[int, int | None], claims: Mapping[int, int])
     total = sum(max(0, used - SLACK_BYTES) for used in known.values())
     if total <= limit:
         return Verdict(total)
+    if total - opened <= limit:
+        return Verdict(total, is_shared=True)
     believed = claims if sum(claims.values()) <= limit else {}
     return Verdict(total, max(known, key=lambda pid: (known[pid] - believed.get(pid, 0), pid)))
 
@@ -105,15 +114,16 @@ def enforce(
     processes: Mapping[int, int | None],
     lanes: Mapping[int, tuple[int, int]],
     *,
+    opened: int = 0,
     expected: bool = False,
 ) -> Overuse | None:
     """Compares, ends a session if need be, and writes down what was found. ``processes`` are NVML's, of the GPU;
-    ``lanes`` has lane and count of each session by its pid, by its own word; ``expected``: by that word there is one
-    with memory. Raises OSError.
+    ``lanes`` has lane and count of each session by its pid, by its own word; ``opened``: see ``judge``; ``expected``:
+    by that word there is one with memory. Raises OSError.
     """
     sessions = list_sessions(worker_pid)
     uses = {pid: used for pid, used in processes.items() if pid in sessions}
-    verdict = judge(limit, uses, {pid: held for pid, (_, held) in lanes.items()})
+    verdict = judge(limit, uses, {pid: held for pid, (_, held) in lanes.items()}, opened)
     if expected and not uses:
         verdict = Verdict(None)
     over = None
@@ -159,7 +169,7 @@ def _end(pid: int, worker_pid: int) -> bool:
 
 def _write(directory: Path, verdict: Verdict, over: Overuse | None) -> None:
     before, now_s = read_report(directory), time.monotonic()
-    problem = NO_FIGURES if verdict.driver_bytes is None else ""
+    problem = NO_FIGURES if verdict.driver_bytes is None else SHARED if verdict.is_shared else ""
     report = replace(before, checked_s=now_s, driver_bytes=verdict.driver_bytes, problem=problem)
     if over is not None:
         ended = (*before.ended, over)[-_LAST:]

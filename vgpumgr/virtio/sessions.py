@@ -220,6 +220,8 @@ class KeeperStatus(Report):
     refused: Refused = field(default_factory=Refused)
     #: of each of ``WORKER_KEYS``: the limit, what is used, charges refused, nanoseconds waited
     limits: tuple[tuple[int | None, int, int, int], ...] = ()
+    #: that sessions have of others' memory, counted for each of them; an older keeper does not say
+    opened_bytes: int = 0
     change: LimitChange = field(default_factory=LimitChange)
     share: ShareStatus | None = None
 

@@ -21,6 +21,10 @@ from vgpumgr.model.codec import ShapeError, decode, encode
 from vgpumgr.virtio.overuse import STALE_S, list_sessions
 
 WINDOW_S = 10.0
+#: figures that are further apart say nothing of the time between: a driver keeps samples of some seconds
+LONGEST_S = 4.0
+#: what was charged is asked for right after the driver's figures, or they are of different times
+LATE_S = 0.5
 #: of the GPU: samples of a second and turns of milliseconds do not agree better than that
 SLACK = 0.10
 _FILE = "compute.json"
@@ -61,9 +65,18 @@ class TimeReport:
     uncharged_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The driver's: the part of the GPU's time that each process had between two questions; None: it was the first."""
+
+    since_s: float | None
+    at_s: float
+    parts: Mapping[int, float]
+
+
 @dataclass(slots=True)
 class ShareClock:
-    """A share's window that is not over yet; ``used_ns`` is what it was charged by then, as its keeper says."""
+    """A share's window that is not over yet; ``used_ns`` is what it was charged by its begin, as its keeper says."""
 
     begin_s: float | None = None
     seen_s: float = 0.0
@@ -71,21 +84,23 @@ class ShareClock:
     had_s: dict[int, float] = field(default_factory=dict)
 
     def reset(self) -> None:
-        """Nothing is known of the time before now."""
+        """Nothing is known of the time before the next figures."""
         self.begin_s = None
         self.had_s.clear()
 
-    def add(self, now_s: float, used_ns: int, parts: Mapping[int, float]) -> Window | None:
-        """Since the last time each process had that part of the GPU's time; the window, if it is over now. A keeper
-        that has started anew counts from 0, and begins one.
+    def add(self, figures: Figures, used_ns: int) -> Window | None:
+        """What was charged by the time of these figures; the window, if it is over now. One begins anew where a keeper
+        does, which counts from 0, and where figures are missing or say nothing of the whole time since the last.
         """
+        since_s, now_s = figures.since_s, figures.at_s
         charged_s = (used_ns - self.used_ns) / 1e9
-        if self.begin_s is None or charged_s < 0:
+        is_known = since_s == self.seen_s and now_s - self.seen_s <= LONGEST_S
+        if self.begin_s is None or charged_s < 0 or not is_known:
             self.reset()
             self._begin(now_s, used_ns)
             return None
-        for pid, part in parts.items():
-            self.had_s[pid] = self.had_s.get(pid, 0.0) + part * (now_s - self.seen_s)
+        for pid, part in figures.parts.items():
+            self.had_s[pid] = self.had_s.get(pid, 0.0) + min(part, 1.0) * (now_s - self.seen_s)
         self.seen_s = now_s
         elapsed_s = now_s - self.begin_s
         if elapsed_s < WINDOW_S:
@@ -120,16 +135,12 @@ def read_time(directory: Path, now_s: float | None = None) -> TimeReport:
 
 
 def compare(
-    directory: Path,
-    clock: ShareClock,
-    used_ns: int,
-    worker_pid: int,
-    parts: Mapping[int, float],
+    directory: Path, clock: ShareClock, figures: Figures, used_ns: int, worker_pid: int
 ) -> Window | None:
     """Writes down what was found; the window, if its sessions had more than they were charged for. Raises OSError."""
     sessions = list_sessions(worker_pid)
-    own = {pid: part for pid, part in parts.items() if pid in sessions}
-    window = clock.add(time.monotonic(), used_ns, own)
+    own = {pid: part for pid, part in figures.parts.items() if pid in sessions}
+    window = clock.add(replace(figures, parts=own), used_ns)
     if window is None:
         return None
     before = read_time(directory)

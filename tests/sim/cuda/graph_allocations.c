@@ -369,6 +369,30 @@ static void wrong_memory(void)
 }
 
 /* What there is of it is told, and all of it comes back: with graphs, with frees, and with a context. */
+/* A capture of which nothing comes: it is spoilt, or its stream goes. */
+static void memory_of_a_lost_capture(void)
+{
+	CUdeviceptr memory;
+	CUstream s, t;
+	size_t before;
+	CUgraph g;
+
+	begin();
+	s = stream(CU_STREAM_NON_BLOCKING);
+	before = room();
+	OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuMemAllocAsync(&memory, 8 * BYTES, s));
+	EXPECT(room() < before);
+	EXPECT(cuStreamQuery(s) != CUDA_SUCCESS);
+	EXPECT_ERROR(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(s, &g));
+	EXPECT(room() == before);
+	OK(cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamBeginCapture(t, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuMemAllocAsync(&memory, 8 * BYTES, t));
+	OK(cuStreamDestroy(t));
+	EXPECT(room() == before);
+}
+
 static void memory_comes_back(void)
 {
 	cuuint64_t value = 0, one = 1;
@@ -440,6 +464,7 @@ int main(int argc, char **argv)
 		{ "memory_by_type", memory_by_type },
 		{ "wrong_memory", wrong_memory },
 		{ "memory_comes_back", memory_comes_back },
+		{ "memory_of_a_lost_capture", memory_of_a_lost_capture },
 		{ .name = NULL },
 	};
 

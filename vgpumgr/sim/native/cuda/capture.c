@@ -99,6 +99,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph *out)
 	CONTEXT_ENTER(ctx);
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
+	GIVES_GRAPH_MEMORY();
 	DRV_LOCKED();
 	r = stream_get(ctx, handle, &s);
 	if (r != CUDA_SUCCESS)

@@ -96,6 +96,13 @@ extern struct graph_block *graph_memory_ended;
 void graph_memory_end(struct graph_block *ended);
 /* graph_allocations.c; without drv.lock */
 void graph_memory_give(void);
+static inline void graph_memory_give_then(const int *unused)
+{
+	(void)unused;
+	graph_memory_give();
+}
+/* Before DRV_LOCKED(): when that is unlocked. */
+#define GIVES_GRAPH_MEMORY() __attribute__((cleanup(graph_memory_give_then))) const int gives_ = 0
 /* In a stream that captures. */
 CUresult capture_allocation(CUstream stream, size_t size, CUdeviceptr *out);
 /* The same of a free, with drv.lock held. */

@@ -116,6 +116,7 @@ CUresult cuStreamCreate(CUstream *out, unsigned int flags)
 CUresult cuStreamDestroy_v2(CUstream handle)
 {
 	CONTEXT_ENTER(ctx);
+	GIVES_GRAPH_MEMORY();
 	DRV_LOCKED();
 	if (!handle_is(handle, HANDLE_STREAM))
 		return CUDA_ERROR_INVALID_HANDLE;

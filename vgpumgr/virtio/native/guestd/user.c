@@ -74,6 +74,8 @@ int agent_identify(struct agent *agent, struct client *client)
 	client->pid = (uint32_t)peer.pid;
 	client->uid = peer.uid;
 	client->user = agent_keeps_apart(agent) ? peer.uid + 1 : VG_USER_ANY;
+	if (agent_keeps_apart(agent) && client->user == VG_USER_ANY)
+		client->user = VG_USER_UNKNOWN;
 	client->direct = !agent_keeps_apart(agent) || is_member(client->fd, agent->direct_group, &peer);
 	for (unsigned i = 0; i < AGENT_CLIENTS; i++)
 		count += agent->client[i].state != CLIENT_NONE && agent->client[i].uid == client->uid;

@@ -257,7 +257,7 @@ static void write_limits(const struct vg_stats *stats, FILE *out)
 		fprintf(out, ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 "]", vg_load64(&limit->used),
 			vg_load64(&limit->refused), vg_load64(&limit->waited_ns));
 	}
-	fputc(']', out);
+	fprintf(out, "], \"opened_bytes\": %" PRIu64, vg_load64(&stats->opened_bytes));
 }
 
 static void write_change(const struct limit_change *limit, FILE *out)

@@ -147,13 +147,13 @@ static CUresult any(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream hStream
 	{                                                                                                              \
 		CUresult r = shim_capture_safe();                                                                      \
                                                                                                                        \
-		return r == CUDA_SUCCESS ? shim_ipc_settled(how(dst, src, n, CU_STREAM_LEGACY)) : r;                   \
+		return r == CUDA_SUCCESS ? shim_ipc_settled(how(dst, src, n, CU_STREAM_LEGACY), (uint64_t)src, CU_STREAM_LEGACY) : r; \
 	}                                                                                                              \
 	SHIM_API CUresult name##_ptds(to_type dst, from_type src, size_t n)                                            \
 	{                                                                                                              \
 		CUresult r = shim_capture_safe();                                                                      \
                                                                                                                        \
-		return r == CUDA_SUCCESS ? shim_ipc_settled(how(dst, src, n, CU_STREAM_PER_THREAD)) : r;               \
+		return r == CUDA_SUCCESS ? shim_ipc_settled(how(dst, src, n, CU_STREAM_PER_THREAD), (uint64_t)src, CU_STREAM_PER_THREAD) : r; \
 	}
 
 COPY(cuMemcpy, cuMemcpyAsync, CUdeviceptr, CUdeviceptr, any)

@@ -124,18 +124,28 @@ static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream hStream)
 	return r == CUDA_SUCCESS ? copy_3d(&copy, hStream) : r;
 }
 
+/* Memory of the host that it copies from; 0: it does not. */
+#define HOST_OF(p)                                                                                                     \
+	((p)->srcMemoryType == CU_MEMORYTYPE_HOST    ? (uint64_t)(p)->srcHost :                                        \
+	 (p)->srcMemoryType == CU_MEMORYTYPE_UNIFIED ? (p)->srcDevice :                                                \
+						       0)
+
 #define PITCHED(name, type, how)                                                                                       \
 	SHIM_API CUresult name(const type *pCopy)                                                                      \
 	{                                                                                                              \
 		CUresult r = shim_capture_safe();                                                                      \
                                                                                                                        \
-		return r == CUDA_SUCCESS ? shim_ipc_settled(how(pCopy, CU_STREAM_LEGACY)) : r;                         \
+		if (r == CUDA_SUCCESS)                                                                                 \
+			r = how(pCopy, CU_STREAM_LEGACY);                                                              \
+		return r == CUDA_SUCCESS ? shim_ipc_settled(r, HOST_OF(pCopy), CU_STREAM_LEGACY) : r;                  \
 	}                                                                                                              \
 	SHIM_API CUresult name##_ptds(const type *pCopy)                                                               \
 	{                                                                                                              \
 		CUresult r = shim_capture_safe();                                                                      \
                                                                                                                        \
-		return r == CUDA_SUCCESS ? shim_ipc_settled(how(pCopy, CU_STREAM_PER_THREAD)) : r;                     \
+		if (r == CUDA_SUCCESS)                                                                                 \
+			r = how(pCopy, CU_STREAM_PER_THREAD);                                                          \
+		return r == CUDA_SUCCESS ? shim_ipc_settled(r, HOST_OF(pCopy), CU_STREAM_PER_THREAD) : r;              \
 	}
 
 #define PITCHED_ASYNC(name, type, how)                                                                                 \

@@ -160,6 +160,7 @@ static CUresult wait_here(uint64_t context, uint64_t stream, uint64_t event)
 SHIM_API CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 {
 	struct vg_cuStreamWaitEvent_request in = { .Flags = Flags };
+	const struct shim_object *o;
 	CUresult r = shim_enter(&in.context);
 
 	if (r == CUDA_SUCCESS)
@@ -172,7 +173,10 @@ SHIM_API CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned i
 		return r;
 	if (shim_channel_of(in.hEvent) != shim_channel_of(in.context))
 		return wait_here(in.context, in.hStream, in.hEvent);
-	return vg_send_cuStreamWaitEvent(&in);
+	r = vg_send_cuStreamWaitEvent(&in);
+	o = shim_object_get(SHIM_EVENT, in.hEvent);
+	/* for a record that was made before this returns, and for no later one of another process */
+	return r == CUDA_SUCCESS && o && o->event.flags & CU_EVENT_INTERPROCESS ? shim_ipc_settle(in.context) : r;
 }
 
 SHIM_API CUresult cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)

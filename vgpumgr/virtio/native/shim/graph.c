@@ -138,7 +138,7 @@ SHIM_API CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
 	return r;
 }
 
-SHIM_API CUresult cuGraphDestroyNode(CUgraphNode hNode)
+CUresult shim_node_undo(CUgraphNode hNode)
 {
 	struct vg_graph_node_destroy_request in;
 	struct shim_object *graph;
@@ -147,8 +147,6 @@ SHIM_API CUresult cuGraphDestroyNode(CUgraphNode hNode)
 
 	if (r == CUDA_SUCCESS)
 		r = shim_enter(&in.context);
-	if (r == CUDA_SUCCESS && shim_graph_has_memory(node.graph))
-		r = CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return r;
 	in.graph = node.graph;
@@ -158,6 +156,16 @@ SHIM_API CUresult cuGraphDestroyNode(CUgraphNode hNode)
 	if (r == CUDA_SUCCESS && graph)
 		shim_children_end(graph, node.number);
 	return r;
+}
+
+SHIM_API CUresult cuGraphDestroyNode(CUgraphNode hNode)
+{
+	struct shim_node node;
+	CUresult r = shim_node(hNode, &node);
+
+	if (r == CUDA_SUCCESS && shim_graph_has_memory(node.graph))
+		r = CUDA_ERROR_INVALID_VALUE;
+	return r == CUDA_SUCCESS ? shim_node_undo(hNode) : r;
 }
 
 /* ---- edges */

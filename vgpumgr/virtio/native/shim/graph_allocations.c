@@ -72,7 +72,7 @@ static CUresult add(CUgraphNode *out, CUgraph hGraph, const CUgraphNode *depende
 		return r;
 	r = enter(*out, what);
 	if (r != CUDA_SUCCESS)
-		cuGraphDestroyNode(*out);
+		shim_node_undo(*out);
 	return r;
 }
 

@@ -10,7 +10,9 @@ static void give(const struct graph_block *b)
 	struct vg_memory_free_request in = { .context = b->context, .address = b->address };
 	struct shim_range range;
 
-	if (!b->lost && shim_range_find(SHIM_RANGE_DEVICE, b->address, &range) && shim_range_remove(SHIM_RANGE_DEVICE, &range))
+	if (b->lost || !shim_range_find(SHIM_RANGE_DEVICE, b->address, &range) || range.context != b->context)
+		return; /* its context has ended, and another may have the address */
+	if (shim_range_remove(SHIM_RANGE_DEVICE, &range))
 		vg_send_memory_free(&in);
 }
 

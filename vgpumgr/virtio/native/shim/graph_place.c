@@ -55,6 +55,6 @@ CUresult shim_place_finish(const struct shim_place *p, CUresult r, uint32_t numb
 	if (r == CUDA_SUCCESS)
 		*out = node;
 	else
-		cuGraphDestroyNode(node);
+		shim_node_undo(node);
 	return r;
 }

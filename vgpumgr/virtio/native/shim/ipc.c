@@ -28,6 +28,13 @@ CUresult shim_ipc_settle(uint64_t context)
 	return in.context ? vg_send_capture_check(&in) : CUDA_SUCCESS;
 }
 
+CUresult shim_ipc_settled(CUresult r, uint64_t from, CUstream stream)
+{
+	if (r != CUDA_SUCCESS || !atomic_load_explicit(&sharing, memory_order_relaxed))
+		return r;
+	return from && !shim_is_device(from) ? cuStreamSynchronize(stream) : shim_ipc_settle(0);
+}
+
 bool shim_is_exportable(const struct shim_range *range)
 {
 	return !range->module && !range->managed && !range->host && !range->physical && !range->pooled && !range->opened;
@@ -125,12 +132,12 @@ SHIM_API CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
 		r = CUDA_ERROR_INVALID_VALUE;
 	} else {
 		in.context = range.context;
-		r = vg_send_ipc_memory_close(&in);
 		if (!shim_range_count(&range, -1))
 			shim_range_remove(SHIM_RANGE_DEVICE, &range);
 	}
 	pthread_mutex_unlock(&lock);
-	return r;
+	/* the driver waits for work that uses it, which may be one that waits for another thread of this process */
+	return r == CUDA_SUCCESS ? vg_send_ipc_memory_close(&in) : r;
 }
 
 /* ---- events */

@@ -338,13 +338,15 @@ SHIM_API CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 		r = shim_capturing(in.context, in.stream, &r) ? shim_capture_free(hStream, dptr, &captured) : r;
 	if (r != CUDA_SUCCESS || !dptr || captured)
 		return r;
-	if (graph_block_free(dptr, &r, &ended) && !ended)
-		return r;
-	free(ended);
 	if (!shim_range_find(SHIM_RANGE_DEVICE, dptr, &range) || range.managed)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* on a stream of the device that has it */
-	if (range.channel != shim_channel_of(in.context) || !shim_take_allocation(dptr, &range))
+	if (range.channel != shim_channel_of(in.context))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (graph_block_free(dptr, &r, &ended) && !ended)
+		return r;
+	free(ended);
+	if (!shim_take_allocation(dptr, &range))
 		return CUDA_ERROR_INVALID_VALUE;
 	return vg_send_memory_free_async(&in);
 }

@@ -143,11 +143,8 @@ bool shim_is_exportable(const struct shim_range *range);
  * in the context, if this process shares anything; 0: in the current one.
  */
 CUresult shim_ipc_settle(uint64_t context);
-/* Around a copy that blocks: other processes see it when it returns. */
-static inline CUresult shim_ipc_settled(CUresult r)
-{
-	return r == CUDA_SUCCESS ? shim_ipc_settle(0) : r;
-}
+/* Around a copy that blocks: other processes see it when it returns, which from memory of the host is when it is done. */
+CUresult shim_ipc_settled(CUresult r, uint64_t from, CUstream stream);
 void shim_ipc_begin(void);
 
 /* ---- memory.c */

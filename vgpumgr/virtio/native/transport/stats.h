@@ -121,6 +121,7 @@ struct vg_stats {
 	struct vg_health_stats health;
 	struct vg_limit_stats limit[VG_LIMITS];
 	vg_word32 limits;                            /* how many of them the worker knows; 0: none yet, or an older one */
+	vg_word64 opened_bytes;                      /* that sessions have of others' memory: a driver may count them for each */
 };
 enum { VG_STATS_SIZE = 16384 };
 _Static_assert(sizeof(struct vg_stats) <= VG_STATS_SIZE, "fits its memory");

@@ -26,6 +26,7 @@ struct vg_export {
 
 struct vg_exports {
 	uint64_t last_id;
+	uint64_t opened_bytes;   /* of memory, by each lane that has it open */
 	unsigned end;            /* places at and above have never been used */
 	struct vg_export at[VG_EXPORTS];
 };
@@ -50,10 +51,12 @@ static void withdraw(struct vg_export *e)
 	e->lane = 0;
 }
 
-static void close_one(struct vg_export *e, uint32_t lane, unsigned times)
+static void close_one(struct vg_exports *table, struct vg_export *e, uint32_t lane, unsigned times)
 {
 	e->opened[lane] = (uint16_t)(e->opened[lane] - times);
 	e->opens -= times;
+	if (!e->opened[lane])
+		table->opened_bytes -= e->bytes;
 	if (!e->opens && !e->lane)
 		drop(e);
 }
@@ -143,7 +146,8 @@ static int open_token(struct vg_exports *table, const struct vg_entry *entry, co
 		return -EDEADLK;
 	if (e->opened[entry->number] >= VG_EXPORT_OPENS)
 		return -ENOSPC;
-	e->opened[entry->number]++;
+	if (!e->opened[entry->number]++)
+		table->opened_bytes += e->bytes;
 	e->opens++;
 	memcpy(out->handle, e->handle, sizeof(out->handle));
 	out->bytes = e->bytes;
@@ -171,7 +175,7 @@ static int answer_one(struct vg_exports *table, const struct vg_entry *entry, co
 		e = find_id(table, in->id);
 		if (!e || !e->opened[entry->number])
 			return -EPROTO;
-		close_one(e, entry->number, 1);
+		close_one(table, e, entry->number, 1);
 		return 0;
 	default:
 		return -EPROTO;
@@ -226,8 +230,13 @@ void vg_exports_end(struct vg_server *server, uint32_t lane)
 		if (e->lane == lane)
 			withdraw(e);
 		if (e->opened[lane])
-			close_one(e, lane, e->opened[lane]);
+			close_one(table, e, lane, e->opened[lane]);
 	}
+}
+
+uint64_t vg_exports_opened(const struct vg_server *server)
+{
+	return server->exports ? server->exports->opened_bytes : 0;
 }
 
 void vg_exports_strand(struct vg_server *server, uint32_t lane, uint32_t row)

@@ -50,5 +50,7 @@ void vg_exports_read(struct vg_server *server, struct vg_entry *entry);
 void vg_exports_end(struct vg_server *server, uint32_t lane);
 /* The same of one that does not end, whose charges are in that row: it is taken to keep all that it has opened. */
 void vg_exports_strand(struct vg_server *server, uint32_t lane, uint32_t row);
+/* Bytes of others' memory that sessions have open, counted for each of them. */
+uint64_t vg_exports_opened(const struct vg_server *server);
 
 #endif

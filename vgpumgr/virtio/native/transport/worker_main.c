@@ -252,6 +252,7 @@ static void publish_limits(struct vg_server *server)
 		return;
 	server->limits_ms = now + TICK_MS / 2;
 	vg_limits_publish(server->stats);
+	vg_store64(&server->stats->opened_bytes, vg_exports_opened(server));
 }
 
 static void change_limit(struct vg_server *server, const char *text)

@@ -5,17 +5,16 @@
 
 #include "ipc.h"
 
-static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t locks[] = { [WK_IPC_MADE] = PTHREAD_MUTEX_INITIALIZER, [WK_IPC_OPENED] = PTHREAD_MUTEX_INITIALIZER };
 
-void wk_ipc_lock(void)
+void wk_ipc_lock(enum wk_ipc_side side)
 {
-	pthread_mutex_lock(&one);
+	pthread_mutex_lock(&locks[side]);
 }
 
-void wk_ipc_unlock(int *unused)
+void wk_ipc_unlock(const enum wk_ipc_side *side)
 {
-	(void)unused;
-	pthread_mutex_unlock(&one);
+	pthread_mutex_unlock(&locks[*side]);
 }
 
 void wk_ipc_tell(enum vg_export_what what, uint64_t id)
@@ -39,7 +38,7 @@ void wk_ipc_withdraw(struct wk_object *o)
 
 	if (!atomic_load(&o->shared))
 		return;
-	IPC_LOCKED();
+	IPC_LOCKED(WK_IPC_MADE);
 	s = o->shared;
 	if (s->id)
 		wk_ipc_tell(VG_EXPORT_WITHDRAW, s->id);

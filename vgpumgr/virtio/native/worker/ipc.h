@@ -12,10 +12,14 @@ struct wk_shared {
 	uint8_t token[VG_EXPORT_BYTES];
 };
 
-/* Over what is shared, and the driver's calls for it: who asks twice gets one token, who opens twice one address. */
-void wk_ipc_lock(void);
-void wk_ipc_unlock(int *unused);
-#define IPC_LOCKED() __attribute__((cleanup(wk_ipc_unlock))) int locked_ = (wk_ipc_lock(), 0); (void)locked_
+/*
+ * Two locks: over what this process lets others have, so that who asks twice gets one token, and over what it has opened, so
+ * that who opens twice gets one address. A driver that waits to open or close something holds up nothing that is made or freed.
+ */
+enum wk_ipc_side { WK_IPC_MADE, WK_IPC_OPENED };
+void wk_ipc_lock(enum wk_ipc_side side);
+void wk_ipc_unlock(const enum wk_ipc_side *side);
+#define IPC_LOCKED(side) __attribute__((cleanup(wk_ipc_unlock))) const enum wk_ipc_side locked_ = (wk_ipc_lock(side), side)
 
 /* Tells the server; there is nothing to be done about a refusal. */
 void wk_ipc_tell(enum vg_export_what what, uint64_t id);

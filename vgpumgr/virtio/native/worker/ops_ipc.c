@@ -80,7 +80,7 @@ CUresult wk_do_ipc_memory_export(struct wk_call *c, const struct vg_ipc_memory_e
 
 	if (!memory || wk_is_variable(memory))
 		return CUDA_ERROR_INVALID_VALUE;
-	IPC_LOCKED();
+	IPC_LOCKED(WK_IPC_MADE);
 	return export(memory, VG_EXPORT_MEMORY, &out->token_length, out->token);
 }
 
@@ -92,7 +92,7 @@ CUresult wk_do_ipc_event_export(struct wk_call *c, const struct vg_ipc_event_exp
 
 	if (r != CUDA_SUCCESS)
 		return r;
-	IPC_LOCKED();
+	IPC_LOCKED(WK_IPC_MADE);
 	return export(event, VG_EXPORT_EVENT, &out->token_length, out->token);
 }
 
@@ -173,7 +173,7 @@ CUresult wk_do_ipc_memory_open(struct wk_call *c, const struct vg_ipc_memory_ope
 
 	if (in->token.length != VG_EXPORT_BYTES)
 		return CUDA_ERROR_INVALID_VALUE;
-	IPC_LOCKED();
+	IPC_LOCKED(WK_IPC_OPENED);
 	memory = wk_ledger_search(c, is_of_token, in->token.data);
 	if (!memory)
 		return open_first(c, &in->token, out);
@@ -191,12 +191,13 @@ CUresult wk_do_ipc_memory_close(struct wk_call *c, const struct vg_ipc_memory_cl
 
 	if (!held || held->address != in->address || !wk_ipc_is_opened(held))
 		return CUDA_ERROR_INVALID_VALUE;
-	wk_ipc_lock();
-	if (held->shared->opens > 1)
-		held->shared->opens--;
-	else
-		r = wk_ledger_take(c, in->address, &taken);
-	wk_ipc_unlock(NULL);
+	{
+		IPC_LOCKED(WK_IPC_OPENED);
+		if (held->shared->opens > 1)
+			held->shared->opens--;
+		else
+			r = wk_ledger_take(c, in->address, &taken);
+	}
 	if (taken)
 		wk_release(taken);
 	return r;
