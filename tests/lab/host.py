@@ -68,7 +68,8 @@ class KeptShell(GuestShell):
     """A port that has said that it is ready to somebody before."""
 
     def _wait_ready(self, timeout_s: float, look: Callable[[], None]) -> None:
-        del timeout_s, look  # nothing is awaited: answers to somebody else may still be on their way
+        # nothing is awaited: answers to somebody else may still be on their way
+        del timeout_s, look
         self._count = time.time_ns()
 
 
