@@ -73,7 +73,13 @@ class Pool:
     """An open pool, as this machine's commands see it."""
 
     def __init__(
-        self, membership: Membership, store: Store, where: str, clock: Clock, lock: Path
+        self,
+        membership: Membership,
+        store: Store,
+        where: str,
+        clock: Clock,
+        lock: Path,
+        boot: str,
     ) -> None:
         self.membership = membership
         #: held by the one process of this machine that serves
@@ -81,6 +87,8 @@ class Pool:
         self.store = store
         self.where = where
         self.clock = clock
+        #: the id of this boot of the machine
+        self.boot = boot
 
     def view(self) -> View:
         """The pool as it is now. Raises PoolNotFoundError, PoolVersionError, PoolStoreError."""
@@ -181,7 +189,7 @@ class Pool:
         if name is None:
             raise PoolMemberError("this machine is no host of the pool", hint="vgpumgr pool join")
         host = HostRecord(name, self.membership.machine)
-        agent = HostAgent(host, timing, self.clock.monotonic_s)
+        agent = HostAgent(host, timing, self.clock.monotonic_s, boot=self.boot)
         controller = Controller(name, timing, self.clock.monotonic_s)
         server = _Server(self, agent, controller, report)
         with lock_file(self.lock, 0, what="pool serve"):
@@ -276,12 +284,12 @@ def _write_membership(machine: Machine, membership: Membership) -> None:
 
 
 def _open_store(machine: Machine, membership: Membership) -> Pool:
-    clock, lock = SleeplessClock(), machine.run_dir / LOCK_NAME
+    clock, lock, boot = SleeplessClock(), machine.run_dir / LOCK_NAME, read_boot_id(machine)
     if membership.etcd is not None:
         store: Store = EtcdStore(membership.etcd, clock)
-        return Pool(membership, store, ", ".join(membership.etcd.urls), clock, lock)
+        return Pool(membership, store, ", ".join(membership.etcd.urls), clock, lock, boot)
     path: Path = machine.state_dir / STORE_NAME
-    return Pool(membership, SqliteStore(path, clock, read_boot_id(machine)), str(path), clock, lock)
+    return Pool(membership, SqliteStore(path, clock, boot), str(path), clock, lock, boot)
 
 
 @contextmanager
