@@ -16,7 +16,8 @@ from tests.pool_histories.world import BrokenError, World
 #: at least so often in a hundred histories; what is rarer has not been tried
 REACHED = {
     "crash of a host": 90, "crash of a controller": 90, "kill agent": 50, "pause": 80, "cut off": 170,
-    "store down": 80, "calls late": 450, "calls doubled": 450, "calls lost": 1000, "answers lost": 450,
+    "store down": 80, "entry deleted": 20, "entry overwritten": 8,
+    "calls late": 450, "calls doubled": 450, "calls lost": 1000, "answers lost": 450,
     "heartbeats lost": 1000, "refused": 20, "hosts fenced": 20, "sessions fenced": 40, "leases lost and noticed": 180,
     "granted after waiting": 450, "sessions": 550, "sessions resized": 80, "claims deleted": 300, "end granted": 280,
     "end explained": 80,

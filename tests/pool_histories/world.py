@@ -31,11 +31,12 @@ from vgpumgr.pool.control.records import (
     PoolRecord,
     Timing,
     View,
+    alive_key,
     format_record,
     lease_key,
     put,
 )
-from vgpumgr.pool.store.interface import Put, Transaction
+from vgpumgr.pool.store.interface import Delete, Put, Transaction
 
 TIMING = Timing(2, 7, 2)
 PATIENCE_S = 1.0
@@ -149,10 +150,11 @@ class HostActor(Actor):
         self.record = HostRecord(name, f"machine-{name}")
         self.sessions: dict[str, Session] = {}
         self.agent: HostAgent | None = None
+        self.boot = 0
 
     def make_process(self) -> Process:
         agent = self.agent = self.world.make_agent(
-            self.record, TIMING, self.read_clock_s, self.sessions
+            self.record, TIMING, self.read_clock_s, self.sessions, boot=str(self.boot)
         )
         while True:
             try:
@@ -193,6 +195,7 @@ class HostActor(Actor):
     def crash(self) -> None:
         super().crash()
         self.sessions, self.agent = {}, None
+        self.boot += 1
 
     def kill_agent(self) -> None:
         super().crash()
@@ -297,7 +300,16 @@ class World:
     def _break_something(self) -> None:
         draw = self.draw
         kind = draw.choice(
-            ["crash", "crash", "kill agent", "pause", "cut off", "cut off", "store down"]
+            [
+                "crash",
+                "crash",
+                "kill agent",
+                "pause",
+                "cut off",
+                "cut off",
+                "store down",
+                "entry lost",
+            ]
         )
         duration_s = draw.choice([draw.uniform(0.1, 3), draw.uniform(2, 25)])
         end_s = min(self.now_s + duration_s, FAULTS_S)
@@ -308,6 +320,8 @@ class World:
         elif kind == "cut off":
             actor.is_cut_off, actor.loss = True, draw.choice([1.0, 1.0, 0.7])
             self.at(end_s, lambda: setattr(actor, "is_cut_off", False))
+        elif kind == "entry lost":
+            kind = self._lose_entry(draw.choice(self.hosts))
         elif kind == "pause":
             actor.paused_until_s = max(actor.paused_until_s, end_s)
         elif actor.process is None:
@@ -321,6 +335,18 @@ class World:
             self.at(end_s, actor.start)
         self.count[kind] += 1
         self.at(self.now_s + draw.expovariate(1 / 4), self._break_later)
+
+    def _lose_entry(self, host: HostActor) -> str:
+        """Someone removes the entry by which a host is heard, or writes it without its lease."""
+        key = alive_key(host.name)
+        entry = self.store.get(key)
+        if entry is None:
+            return "nothing: no entry"
+        if self.draw.random() < 0.7:
+            self.store.transact(Transaction((), (Delete(key),)))
+            return "entry deleted"
+        self.store.transact(Transaction((), (Put(key, self.draw.choice(["?", entry.value])),)))
+        return "entry overwritten"
 
     def _break_later(self) -> None:
         if self.now_s < FAULTS_S:

@@ -15,7 +15,7 @@ from tests.pool_histories.__main__ import list_lacks, run_history
 from tests.pool_histories.world import TIMING, BrokenError, World
 from tests.support.clock import FakeClock
 from tests.support.memory_store import MemoryStore
-from vgpumgr.errors import PoolMemberError
+from vgpumgr.errors import PoolLeaseError, PoolMemberError
 from vgpumgr.pool.control.controller import Controller
 from vgpumgr.pool.control.host import Action, Begin, HostAgent
 from vgpumgr.pool.control.records import (
@@ -26,10 +26,11 @@ from vgpumgr.pool.control.records import (
     LeaseRecord,
     Timing,
     View,
+    alive_key,
     put,
 )
-from vgpumgr.pool.store.interface import At, Delete, Snapshot, Transaction
-from vgpumgr.pool.store.steps import drive
+from vgpumgr.pool.store.interface import At, Delete, Put, Snapshot, Transaction
+from vgpumgr.pool.store.steps import Steps, drive
 
 #: more by ``./run python -m tests.pool_histories``
 PARTS, HISTORIES = 4, 30
@@ -87,6 +88,22 @@ class Deaf(HostAgent):
                 yield Transaction((At(entry.key, entry.revision),), (Delete(entry.key),))
 
 
+class Trusting(HostAgent):
+    """Takes the lease of the store for its entry, which someone has removed."""
+
+    def _heartbeat(self) -> Steps[None]:
+        sent_s, lease = self._read_clock_s(), self._lease
+        if self._is_registered:
+            try:
+                yield lambda store: store.keep_alive(lease)
+            except PoolLeaseError:
+                self._lease, self._is_registered = 0, False
+            else:
+                self._heard_s = sent_s
+                return
+        yield from super()._heartbeat()
+
+
 class Idle(HostAgent):
     """Begins nothing."""
 
@@ -102,6 +119,7 @@ class Idle(HostAgent):
         ({"make_controller": Hasty}, "without a lease|runs on"),
         ({"make_agent": Unfenced}, "without a lease|runs on"),
         ({"make_agent": Deaf}, "without a lease"),
+        ({"make_agent": Trusting}, "without a lease|runs on"),
         ({"make_agent": Idle}, "nothing runs on it"),
     ],
 )
@@ -170,6 +188,49 @@ def test_two_machines_are_not_one_host() -> None:
     unknown = HostAgent(HostRecord("x", "machine"), TIMING, clock.monotonic_s)
     with pytest.raises(PoolMemberError, match="not in the pool"):
         drive(store, unknown.step(lambda _: None))
+
+
+@pytest.mark.parametrize("change", [Delete(alive_key("h")), Put(alive_key("h"), "machine ")])
+def test_a_host_whose_entry_is_gone_writes_it_again(change: Delete | Put) -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock.monotonic_s)
+    agent = make_agent(clock, store)
+    drive(store, agent.step(lambda _: None))
+    first = store.entries[alive_key("h")]
+    store.transact(Transaction((), (change,)))
+    drive(store, agent.step(lambda _: None))
+    again = store.entries[alive_key("h")]
+    assert (again.value, again.lease) == (first.value, first.lease)
+    assert agent.is_heard
+
+
+def test_a_copy_of_a_machine_is_not_the_same_host() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock.monotonic_s)
+    host = HostRecord("h", "machine")
+    store.transact(Transaction((), (put(host),)))
+    first, copy = (HostAgent(host, TIMING, clock.monotonic_s, boot=boot) for boot in ("1", "2"))
+
+    def serve(agent: HostAgent) -> None:
+        drive(store, agent.step(lambda _: None))
+
+    for _ in range(3 * TIMING.ttl_s + 1):
+        serve(first)
+        serve(copy)
+        assert not copy.is_heard
+        clock.sleep(1)
+    serve(first)
+    with pytest.raises(PoolMemberError, match="a copy of this machine"):
+        serve(copy)
+    # within one boot another process goes on at once
+    again = HostAgent(host, TIMING, clock.monotonic_s, boot="1")
+    drive(store, again.step(lambda _: None))
+    assert again.is_heard
+    # a boot after it waits until the entry of the one before has ended
+    clock.sleep(TIMING.ttl_s)
+    later = HostAgent(host, TIMING, clock.monotonic_s, boot="2")
+    drive(store, later.step(lambda _: None))
+    assert later.is_heard
 
 
 @pytest.mark.parametrize("state", [HostState.SUSPECT, HostState.FENCED])

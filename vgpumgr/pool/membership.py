@@ -26,7 +26,7 @@ from vgpumgr.host.machine import Machine, find_machine, read_boot_id
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.pool.control.controller import Controller
-from vgpumgr.pool.control.host import Action, End, HostAgent
+from vgpumgr.pool.control.host import HostAgent
 from vgpumgr.pool.control.records import (
     POOL,
     ROOT,
@@ -40,6 +40,7 @@ from vgpumgr.pool.control.records import (
     format_record,
     put,
 )
+from vgpumgr.pool.serving import Server
 from vgpumgr.pool.store.etcd import EtcdStore
 from vgpumgr.pool.store.gateway import Endpoints, check_endpoints
 from vgpumgr.pool.store.interface import At, Change, Compare, Delete, Put, Store, Transaction
@@ -73,7 +74,13 @@ class Pool:
     """An open pool, as this machine's commands see it."""
 
     def __init__(
-        self, membership: Membership, store: Store, where: str, clock: Clock, lock: Path
+        self,
+        membership: Membership,
+        store: Store,
+        where: str,
+        clock: Clock,
+        lock: Path,
+        boot: str,
     ) -> None:
         self.membership = membership
         #: held by the one process of this machine that serves
@@ -81,6 +88,8 @@ class Pool:
         self.store = store
         self.where = where
         self.clock = clock
+        #: the id of this boot of the machine
+        self.boot = boot
 
     def view(self) -> View:
         """The pool as it is now. Raises PoolNotFoundError, PoolVersionError, PoolStoreError."""
@@ -181,68 +190,15 @@ class Pool:
         if name is None:
             raise PoolMemberError("this machine is no host of the pool", hint="vgpumgr pool join")
         host = HostRecord(name, self.membership.machine)
-        agent = HostAgent(host, timing, self.clock.monotonic_s)
+        agent = HostAgent(host, timing, self.clock.monotonic_s, boot=self.boot)
         controller = Controller(name, timing, self.clock.monotonic_s)
-        server = _Server(self, agent, controller, report)
+        server = Server(self.store, name, agent, controller, self.clock.sleep, report)
         with lock_file(self.lock, 0, what="pool serve"):
             try:
                 while not is_over():
                     server.run_round(timing.ttl_s / 3)
             finally:
                 server.stop()
-
-
-class _Server:
-    """One host's rounds, and what they report once."""
-
-    def __init__(
-        self, pool: Pool, agent: HostAgent, controller: Controller, report: Callable[[str], None]
-    ) -> None:
-        self._pool = pool
-        self._agent = agent
-        self._controller = controller
-        self._report = report
-        self._said = ""
-
-    def run_round(self, wait_s: float) -> None:
-        """Ends with a wait for a change or the next heartbeat. Without an answer of the store what runs stays."""
-        try:
-            drive(self._pool.store, self._agent.step(self._act))
-            leads = drive(self._pool.store, self._controller.step())
-            self._say("leads the pool" if leads else "is heard; another host leads the pool")
-            self._await_change(wait_s)
-        except PoolStoreError as error:
-            self._say(
-                "goes on without the store, and nothing new is granted: "
-                f"{error.error}: {error.cause or error.why}"
-            )
-            self._pool.clock.sleep(min(wait_s, 1.0))
-
-    def _await_change(self, wait_s: float) -> None:
-        """Since the host has read its leases: a claim is granted when it is made, and a lease is seen when it is."""
-        watch = self._pool.store.watch(ROOT, self._agent.revision + 1)
-        try:
-            watch.read(wait_s)
-        finally:
-            watch.close()
-
-    def _act(self, actions: list[Action]) -> None:
-        """A claim's session is what a VM or a process has by it; a lease by itself only reserves."""
-        for action in actions:
-            if isinstance(action, End):
-                self._agent.ended(action.claim)
-
-    def _say(self, text: str) -> None:
-        if text != self._said:
-            self._said = text
-            self._report(f"host {self._pool.membership.host} {text}")
-
-    def stop(self) -> None:
-        """Another controller may lead at once."""
-        try:
-            drive(self._pool.store, self._controller.resign())
-        except PoolStoreError:
-            return
 
 
 def read_membership(machine: Machine) -> Membership | None:
@@ -276,12 +232,12 @@ def _write_membership(machine: Machine, membership: Membership) -> None:
 
 
 def _open_store(machine: Machine, membership: Membership) -> Pool:
-    clock, lock = SleeplessClock(), machine.run_dir / LOCK_NAME
+    clock, lock, boot = SleeplessClock(), machine.run_dir / LOCK_NAME, read_boot_id(machine)
     if membership.etcd is not None:
         store: Store = EtcdStore(membership.etcd, clock)
-        return Pool(membership, store, ", ".join(membership.etcd.urls), clock, lock)
+        return Pool(membership, store, ", ".join(membership.etcd.urls), clock, lock, boot)
     path: Path = machine.state_dir / STORE_NAME
-    return Pool(membership, SqliteStore(path, clock, read_boot_id(machine)), str(path), clock, lock)
+    return Pool(membership, SqliteStore(path, clock, boot), str(path), clock, lock, boot)
 
 
 @contextmanager

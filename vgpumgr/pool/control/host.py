@@ -23,8 +23,11 @@ from vgpumgr.pool.control.records import (
     read_record,
 )
 from vgpumgr.pool.scheduler.model import GPU_MILLI
-from vgpumgr.pool.store.interface import At, Delete, Put, Snapshot, Transaction
+from vgpumgr.pool.store.interface import At, Delete, Entry, Put, Snapshot, Transaction
 from vgpumgr.pool.store.steps import Steps, transacting
+
+#: so many times the time of a heartbeat's lease a host waits for its entry of the boot before
+OTHER_BOOT_TTLS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,11 @@ class HostAgent:
         timing: Timing,
         read_clock_s: Callable[[], float],
         sessions: Mapping[str, Session] | None = None,
+        boot: str = "",
     ) -> None:
         self._host = host
+        #: of its entry: a copy of the machine has the same id, and another boot
+        self._life = f"{host.id} {boot}"
         self._timing = timing
         self._read_clock_s = read_clock_s
         self.sessions = dict(sessions or {})
@@ -74,6 +80,8 @@ class HostAgent:
         self._tokens = {claim: session.token for claim, session in self.sessions.items()}
         self._lease = 0
         self._is_registered = False
+        #: since when another boot of this machine is heard in its place
+        self._other_since_s: float | None = None
         #: when the last heartbeat that was answered was sent
         self._heard_s: float | None = None
         #: of the store, when the leases were read last
@@ -109,29 +117,56 @@ class HostAgent:
                 self._lease, self._is_registered = 0, False
         if not self._lease:
             # sessions whose time is over must be gone before the pool hears of this host again
-            if any(session.is_ending for session in self.sessions.values()):
+            if self._is_any_ending():
                 return
             self._lease = yield lambda store: store.grant_lease(self._timing.ttl_s)
-        if not self._is_registered:
-            sent_s = self._read_clock_s()
-            yield from self._register()
-        self._heard_s = sent_s
-
-    def _register(self) -> Steps[None]:
+        # the lease proves nothing: someone may have removed the entry, or written it without the lease
         key = alive_key(self._host.name)
         current = yield lambda store: store.get(key)
-        if current is not None and current.value != self._host.id:
+        if current is None or (current.value, current.lease) != (self._life, self._lease):
+            self._is_registered = False
+        if not self._is_registered:
+            if self._is_any_ending() or self._is_taken(current):
+                return
+            sent_s = self._read_clock_s()
+            yield from self._register(current)
+        self._heard_s = sent_s
+
+    def _is_any_ending(self) -> bool:
+        return any(session.is_ending for session in self.sessions.values())
+
+    def _is_taken(self, current: Entry | None) -> bool:
+        """Whether another boot of this machine is still heard. It ends soon, or is a copy: raises PoolMemberError."""
+        if current is None or not current.lease or current.value == self._life:
+            self._other_since_s = None
+            return False
+        machine, _, boot = current.value.partition(" ")
+        if machine != self._host.id:
             raise PoolMemberError(
                 f"another machine is host {self._host.name} of the pool",
-                held_by=(f"machine {current.value}",),
+                held_by=(f"machine {machine}",),
                 hint="vgpumgr pool join --name OTHER",
             )
+        now_s = self._read_clock_s()
+        if self._other_since_s is None:
+            self._other_since_s = now_s
+        if now_s - self._other_since_s > OTHER_BOOT_TTLS * self._timing.ttl_s:
+            raise PoolMemberError(
+                f"a copy of this machine serves as host {self._host.name} of the pool",
+                why="it has the same pool.json and has booted by itself",
+                held_by=(f"boot {boot or 'without an id'}",),
+                hint="vgpumgr pool join --name OTHER, once pool.json is removed from this machine",
+            )
+        return True
+
+    def _register(self, current: Entry | None) -> Steps[None]:
+        key = alive_key(self._host.name)
         record, at = yield from self._find_record()
         # Its record gets another revision, too: a controller that saw the host suspect before begins to wait anew, even
         # where it never sees this life of the host.
         if record.state is HostState.FENCED:
             record = replace(record, state=HostState.SUSPECT)
-        changes = (Put(key, self._host.id, self._lease), put(record))
+        changes = (Put(key, self._life, self._lease), put(record))
         compares = (At(key, current.revision if current else 0), at)
         self._is_registered = bool((yield transacting(Transaction(compares, changes))))
 

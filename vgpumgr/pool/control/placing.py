@@ -1,11 +1,11 @@
-"""Claims as tasks of the scheduler, and GPUs as its hosts: one for each host and model."""
+"""Claims as tasks of the scheduler, and GPUs as its hosts: one for each host, model and size of memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.model.text import format_size
+from vgpumgr.model.text import format_exact, format_size
 from vgpumgr.pool.control.records import ClaimRecord, ClassRecord, GpuRecord, LeaseRecord, View
 from vgpumgr.pool.scheduler.choosing import Chooser, open_chooser
 from vgpumgr.pool.scheduler.cluster import Cluster
@@ -23,6 +23,11 @@ class Grant:
     milli: int
 
 
+def name_model(gpu: GpuRecord) -> str:
+    """The scheduler's model: a share of memory is another part of a GPU of the same name with another size."""
+    return f"{gpu.model} ({format_exact(gpu.memory_bytes)})"
+
+
 def list_demands(claim: ClaimRecord, kind: ClassRecord, gpus: Iterable[GpuRecord]) -> list[Demand]:
     """What the claim asks of the models of these GPUs. A part of their memory is another part of each size: the
     largest stands first, so that GPUs with more memory stay free for claims that need it.
@@ -32,7 +37,7 @@ def list_demands(claim: ClaimRecord, kind: ClassRecord, gpus: Iterable[GpuRecord
         milli = GPU_MILLI if kind.whole else claim.count_milli(gpu.memory_bytes)
         is_enough = claim.count_milli(gpu.memory_bytes) <= GPU_MILLI
         if is_enough and (not kind.models or gpu.model in kind.models):
-            by_milli.setdefault(milli, set()).add(gpu.model)
+            by_milli.setdefault(milli, set()).add(name_model(gpu))
     return [
         Demand(0, 0, claim.gpus, milli, tuple(sorted(models)))
         for milli, models in sorted(by_milli.items(), reverse=True)
@@ -44,12 +49,15 @@ class Placing:
 
     def __init__(self, view: View, *, everything: bool = False) -> None:
         self._view = view
-        self._gpus: dict[tuple[str, str], list[GpuRecord]] = {}
+        self._gpus: dict[tuple[str, str, int], list[GpuRecord]] = {}
         for gpu in view.gpus.values():
             if everything or view.is_ready(gpu.host):
-                self._gpus.setdefault((gpu.host, gpu.model), []).append(gpu)
+                key = (gpu.host, gpu.model, gpu.memory_bytes)
+                self._gpus.setdefault(key, []).append(gpu)
         self._groups = list(self._gpus)
-        hosts = [Host(host, 0, 0, len(gpus), model) for (host, model), gpus in self._gpus.items()]
+        hosts = [
+            Host(key[0], 0, 0, len(gpus), name_model(gpus[0])) for key, gpus in self._gpus.items()
+        ]
         self._cluster = Cluster(hosts)
         self._mix = Mix(
             demand
@@ -69,13 +77,13 @@ class Placing:
         """GPUs that a lease has; of hosts that are not ready nothing is counted."""
         for number, key in enumerate(self._groups):
             places = {gpu.index: place for place, gpu in enumerate(self._gpus[key])}
-            if key[0] == grant.host and grant.gpus[0] in places:
-                demand = Demand(0, 0, len(grant.gpus), grant.milli)
-                found = tuple(places[index] for index in grant.gpus)
-                self._cluster.restore(
-                    Placement(Task(f"{grant.host}/{name}", demand), number, found)
-                )
-                return
+            found = tuple(places[index] for index in grant.gpus if index in places)
+            if key[0] == grant.host and found:
+                demand = Demand(0, 0, len(found), grant.milli)
+                # a lease of before may have GPUs of several groups
+                suffix = "" if grant.gpus[0] in places else f"/{number}"
+                task = Task(f"{grant.host}/{name}{suffix}", demand)
+                self._cluster.restore(Placement(task, number, found))
 
     def place(self, claim: ClaimRecord) -> Grant | None:
         """The GPUs that it gets now; they are free no longer. None where it has to wait."""
@@ -88,10 +96,10 @@ class Placing:
                 self._choosers[kind.policy] = chooser
             choice = chooser.choose(demand)
             if choice is not None:
-                host, model = self._groups[choice.host]
+                key = self._groups[choice.host]
+                host, gpus = key[0], self._gpus[key]
                 task = Task(f"{host}/{claim.name}", demand)
                 placement = self._cluster.place(task, *choice)
-                gpus = self._gpus[host, model]
                 indices = tuple(gpus[place].index for place in placement.gpus)
                 return Grant(host, indices, demand.gpu_milli)
         return None
@@ -149,6 +157,8 @@ class Placing:
         kind = self._view.classes[claim.class_name]
         milli = GPU_MILLI if kind.whole else claim.count_milli(gpus[0].memory_bytes)
         own = set(lease.gpus)
+        if own - {gpu.index for gpu in gpus}:
+            return f"its GPUs of host {lease.host} are of different models or sizes"
         left = {
             gpu.index: free[place] + (lease.milli if gpu.index in own else 0)
             for place, gpu in enumerate(gpus)

@@ -120,7 +120,7 @@ class EtcdStore:
     def watch(self, prefix: str, revision: int) -> EtcdWatch:
         """See ``interface.Store``."""
         end_of_prefix(prefix)
-        return EtcdWatch(Gateway(self._endpoints), self._clock, prefix, revision)
+        return EtcdWatch(self._gateway.copy(), self._clock, prefix, revision)
 
     def close(self) -> None:
         """See ``interface.Store``."""

@@ -113,6 +113,12 @@ class Gateway:
         """The member that is asked first."""
         return self._endpoints.urls[self._at]
 
+    def copy(self) -> Gateway:
+        """Another one, for another thread, which begins with the member that answers this one."""
+        found = Gateway(self._endpoints)
+        found._at = self._at
+        return found
+
     def request(self, path: str, body: dict[str, Any], *, changes: bool) -> dict[str, Any]:
         """The answer to a request. ``changes``: doing it twice is not the same as once. Raises PoolStoreError and its
         kinds.
