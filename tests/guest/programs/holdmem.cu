@@ -59,6 +59,8 @@ int main(int argc, char **argv)
 		std::fflush(stdout);
 		sleep(seconds);
 	}
+	/* a free waits for no answer: a device that is gone would not be noticed */
+	CHECK(cudaDeviceSynchronize());
 	CHECK(cudaFree(memory));
 	PASS("%zu bytes for %u s", bytes, seconds);
 }
