@@ -1,0 +1,101 @@
+"""Which pool a machine is in: made, joined, lost, restored and left; no hint leads in a circle."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.support.boards import A100, make_gpu
+from tests.support.cli import Cli
+from tests.support.etcd import Etcd
+from tests.support.fake_nvml import FakeNvml
+from tests.unit.test_pool_claims import make_pool, ok, refused, use_machine
+from vgpumgr.pool.membership import open_pool
+from vgpumgr.pool.store.interface import Delete, Transaction
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    use_machine(tmp_path / "a", monkeypatch)
+    return Cli(FakeNvml([make_gpu(A100, 0, None), make_gpu(A100, 1, None)]), tmp_path)
+
+
+JOIN = ("pool", "join", "--name", "a", "-o", "json")
+STATUS = ("pool", "status", "-o", "json")
+
+
+def empty() -> None:
+    """As an etcd whose data was removed."""
+    with open_pool(None) as pool:
+        keys = list(pool.store.range("p/").entries)
+        pool.store.transact(Transaction((), tuple(Delete(key) for key in keys)))
+
+
+def test_a_lost_membership_is_joined_again(cli: Cli, tmp_path: Path) -> None:
+    make_pool(cli)
+    before = ok(cli.run(*STATUS))
+    (tmp_path / "a/state/pool.json").unlink()
+    hint = str(refused(cli.run("pool", "init", "-o", "json"), "VG379", 6)["try"])
+    assert hint == "vgpumgr pool join"
+    assert ok(cli.run(*JOIN))["gpus"] == 2
+    assert ok(cli.run(*STATUS))["hosts"] == before["hosts"]
+
+
+def test_a_lost_store_is_made_again(cli: Cli, tmp_path: Path) -> None:
+    make_pool(cli)
+    refused(cli.run("pool", "init", "-o", "json"), "VG379", 6)
+    for path in (tmp_path / "a/state").glob("pool.sqlite*"):
+        path.unlink()
+    assert "pool init" in str(refused(cli.run(*STATUS), "VG378", 5)["try"])
+    make_pool(cli)
+    empty()
+    assert "pool init" in str(refused(cli.run(*STATUS), "VG378", 5)["try"])
+    make_pool(cli)
+    assert ok(cli.run(*STATUS))["gpus"] == 2
+
+
+def test_a_join_elsewhere_that_failed_keeps_the_pool_of_before(cli: Cli, tmp_path: Path) -> None:
+    ok(cli.run("pool", "init", "-o", "json"))
+    before = (tmp_path / "a/state/pool.json").read_text()
+    refused(cli.run(*JOIN, "--etcd", "http://127.0.0.1:1"), "VG373", 1)
+    assert (tmp_path / "a/state/pool.json").read_text() == before
+    assert ok(cli.run(*STATUS))["pool"]["engine"] == "sqlite"
+
+
+def test_the_same_pool_at_another_url(cli: Cli, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with Etcd(tmp_path / "one").running() as one, Etcd(tmp_path / "two").running() as two:
+        url, other = one.urls[0], two.urls[0]
+        make_pool(cli, "--etcd", url)
+        moved = url.replace("127.0.0.1", "localhost")
+        ok(cli.run(*JOIN, "--etcd", moved))
+        assert ok(cli.run(*STATUS))["pool"]["store"] == moved
+        refused(cli.run(*JOIN, "--etcd", other), "VG378", 5)
+        (tmp_path / "a/state/pool.json").rename(tmp_path / "kept")
+        ok(cli.run("pool", "init", "--etcd", other, "-o", "json"))
+        (tmp_path / "kept").rename(tmp_path / "a/state/pool.json")
+        refused(cli.run(*JOIN, "--etcd", other), "VG379", 6)
+        assert ok(cli.run(*STATUS))["pool"]["store"] == moved
+
+
+def test_a_full_disk_is_called_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("vgpumgr.pool.membership.replace_file", fail)
+    error = refused(cli.run("pool", "init", "-o", "json"), "VG373", 1)
+    assert error["why"] == "the disk is full"
+
+
+def test_a_store_without_its_revision_is_damaged(cli: Cli, tmp_path: Path) -> None:
+    make_pool(cli)
+    connection = sqlite3.connect(tmp_path / "a/state/pool.sqlite")
+    connection.execute("DELETE FROM head")
+    connection.commit()
+    connection.close()
+    error = refused(cli.run(*STATUS), "VG373", 1)
+    assert "damaged" in error["why"]
