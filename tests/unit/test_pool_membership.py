@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,16 @@ from tests.support.boards import A100, make_gpu
 from tests.support.cli import Cli
 from tests.support.etcd import Etcd
 from tests.support.fake_nvml import FakeNvml
-from tests.unit.test_pool_claims import make_pool, ok, refused, use_machine
+from tests.unit.test_pool_claims import (
+    await_true,
+    claim,
+    make_pool,
+    ok,
+    refused,
+    serving,
+    use_machine,
+)
+from vgpumgr.pool.control.records import ClaimRecord, put
 from vgpumgr.pool.membership import open_pool
 from vgpumgr.pool.store.interface import Delete, Transaction
 
@@ -23,6 +36,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     return Cli(FakeNvml([make_gpu(A100, 0, None), make_gpu(A100, 1, None)]), tmp_path)
 
 
+ROOT = Path(__file__).parents[2]
 JOIN = ("pool", "join", "--name", "a", "-o", "json")
 STATUS = ("pool", "status", "-o", "json")
 
@@ -99,3 +113,77 @@ def test_a_store_without_its_revision_is_damaged(cli: Cli, tmp_path: Path) -> No
     connection.close()
     error = refused(cli.run(*STATUS), "VG373", 1)
     assert "damaged" in error["why"]
+
+
+def test_a_host_leaves_once_nothing_is_granted_there(cli: Cli) -> None:
+    make_pool(cli)
+    leave = ("pool", "leave", "-o", "json")
+    with serving():
+        assert claim(cli, "train", "whole")["lease"]
+        assert cli.run(*leave).code == 6  # it serves
+    error = refused(cli.run(*leave), "VG377", 6)
+    assert error["held_by"] == ["claim train"]
+    with serving():
+        ok(cli.run("claim", "delete", "train", "-o", "json"))
+    assert ok(cli.run(*leave))["host"] == "a"
+    refused(cli.run(*STATUS), "VG378", 5)
+    assert ok(cli.run("pool", "join", "--name", "other", "-o", "json"))["gpus"] == 2
+    status = ok(cli.run(*STATUS))
+    assert [host["name"] for host in status["hosts"]] == ["other"]
+
+
+def test_a_dead_host_is_removed_by_who_says_that_it_is_dead(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "etcd").mkdir()
+    with Etcd(tmp_path / "etcd").running() as etcd:
+        make_pool(cli, "--etcd", etcd.urls[0])
+        remove = ("pool", "remove", "a", "-o", "json")
+        with serving():
+            assert claim(cli, "one", "whole")["lease"]
+            assert claim(cli, "two", "whole")["lease"]
+            refused(cli.run(*remove, "--confirm-dead"), "VG377", 6)
+        use_machine(tmp_path / "b", monkeypatch)
+        words = ("pool", "join", "--etcd", etcd.urls[0], "--name", "b", "-o", "json")
+        ok(cli.run(*words))
+        await_true(lambda: not ok(cli.run(*STATUS))["hosts"][0]["heard"])
+        result = cli.run("claim", "delete", "one")
+        assert result.code == 8
+        assert "vgpumgr pool remove a --confirm-dead" in result.out
+        refused(cli.run("pool", "remove", "x", "--confirm-dead", "-o", "json"), "VG378", 5)
+        error = refused(cli.run(*remove), "VG214", 2)
+        assert error["held_by"] == ["claim one", "claim two"]
+        assert ok(cli.run(*remove, "--confirm-dead"))["claims"] == ["one", "two"]
+        status = ok(cli.run(*STATUS))
+        assert [host["name"] for host in status["hosts"]] == ["b"]
+        assert cli.run("claim", "list", "-o", "name").out.split() == ["two"]
+        # what was said to be dead, and lives, is no host any more
+        use_machine(tmp_path / "a", monkeypatch)
+        result = cli.run("pool", "serve")
+        assert result.code == 6
+        assert "pool join" in result.err
+
+
+def test_a_claim_that_no_controller_has_seen_says_so(cli: Cli) -> None:
+    make_pool(cli)
+    with open_pool(None) as pool:
+        record = ClaimRecord("new", "default")
+        pool.store.transact(Transaction((), (put(record),)))
+    found = ok(cli.run("claim", "show", "new", "-o", "json"))["claim"]
+    assert found["why"] == "no controller has answered yet"
+
+
+def test_sigterm_resigns(cli: Cli) -> None:
+    make_pool(cli)
+    words = [sys.executable, "-m", "vgpumgr", "pool", "serve"]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True)
+    try:
+        await_true(lambda: ok(cli.run(*STATUS))["leader"] == "a")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        with open_pool(None) as pool:
+            assert pool.store.get("p/leader") is None
+    finally:
+        process.kill()
+        process.communicate()

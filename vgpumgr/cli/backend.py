@@ -311,3 +311,10 @@ def join_pool(
 
     with join(options.machine, etcd, host, gpus) as pool:
         return pool.where
+
+
+def leave_pool(options: GlobalOptions) -> str | None:
+    """This host is in no pool then; its name there. Raises PoolMemberError, PoolStoreError."""
+    from vgpumgr.pool.leaving import leave_pool as leave
+
+    return leave(options.machine)
