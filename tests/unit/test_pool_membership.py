@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -187,3 +188,25 @@ def test_sigterm_resigns(cli: Cli) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_host_that_serves_waits_for_an_etcd_that_starts_later(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "etcd").mkdir()
+    with Etcd(tmp_path / "etcd").running() as etcd:
+        make_pool(cli, "--etcd", etcd.urls[0])
+        etcd.members[0].kill()
+        over, said = threading.Event(), list[str]()
+
+        def serve() -> None:
+            with open_pool(None) as pool:
+                pool.serve(over.is_set, said.append)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        await_true(lambda: bool(said))
+        assert "host a waits for the store" in said[0]
+        etcd.members[0].start()
+        etcd.await_leader()
+        await_true(lambda: said[-1] == "host a leads the pool")
+        over.set()
+        thread.join(60)

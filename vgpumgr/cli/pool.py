@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, BadParameter, Context, Option
 
-from vgpumgr.cli.backend import init_pool, join_pool, leave_pool, open_pool
+from vgpumgr.cli.backend import find_pool_host, init_pool, join_pool, leave_pool, open_pool
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
     ABSENT,
@@ -396,7 +396,8 @@ def join(
     from vgpumgr.pool.control.records import GpuRecord, check_name
 
     session = _open(context, "join")
-    host = name or socket.gethostname().partition(".")[0].lower()
+    known = find_pool_host(session.options)
+    host = name or known or socket.gethostname().partition(".")[0].lower()
     check_name(host, "host")
     endpoints = _read_endpoints(etcd, etcd_ca, etcd_cert, etcd_key)
     gpus = [
@@ -503,7 +504,7 @@ def remove(
             names = ", ".join(claims) or "none"
             refusal = ConfirmationNeededError(
                 f"only you can say that host {name} is dead",
-                why="what still runs there would share its GPUs with nobody knowing",
+                why="what still runs there would go on beside the new holders of its claims",
                 held_by=[f"claim {claim}" for claim in claims],
                 hint=f"vgpumgr pool remove {name} --confirm-dead",
             )

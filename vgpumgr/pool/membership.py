@@ -188,10 +188,12 @@ class Pool:
 
     def serve(self, is_over: Callable[[], bool], report: Callable[[str], None]) -> None:
         """This host's part, until it is over: heartbeats, leases, and a controller that leads where no other does."""
-        timing = self.record(self.view()).timing
         name = self.membership.host
         if name is None:
             raise PoolMemberError("this machine is no host of the pool", hint="vgpumgr pool join")
+        timing = self._await_timing(is_over, report)
+        if timing is None:
+            return
         host = HostRecord(name, self.membership.machine)
         agent = HostAgent(host, timing, self.clock.monotonic_s, boot=self.boot)
         controller = Controller(name, timing, self.clock.monotonic_s)
@@ -202,6 +204,24 @@ class Pool:
                     server.run_round(timing.ttl_s / 3)
             finally:
                 server.stop()
+
+    def _await_timing(
+        self, is_over: Callable[[], bool], report: Callable[[str], None]
+    ) -> Timing | None:
+        """As soon as the store answers: after a power cut its members may start later than this host."""
+        said = ""
+        while not is_over():
+            try:
+                return self.record(self.view()).timing
+            except PoolStoreError as error:
+                if self.membership.etcd is None:
+                    raise
+                text = f"waits for the store: {error.error}: {error.cause or error.why}"
+                if text != said:
+                    report(f"host {self.membership.host} {text}")
+                said = text
+                self.clock.sleep(1.0)
+        return None
 
 
 def read_membership(machine: Machine) -> Membership | None:

@@ -137,7 +137,7 @@ def _check_possible(view: View, claim: ClaimRecord) -> None:
         raise ClassNotFoundError(
             f"the pool has no class {claim.class_name}",
             why=f"{guess}there are {', '.join(sorted(view.classes))}",
-            hint=f"vgpumgr claim create {claim.name} --class {near[0] if near else 'default'}",
+            hint=f"vgpumgr claim create {claim.name} --profile PROFILE --class {near[0] if near else 'default'}",
         )
     if limit := Placing(view, everything=True).find_limit(claim):
         raise ClaimImpossibleError(
