@@ -166,6 +166,7 @@ def test_what_people_read(cli: Cli) -> None:
     [
         ("claim create Train --profile whole", "VG100", 2, "no name of a claim"),
         ("claim create t --profile 1g.10gb", "VG100", 2, "not a share"),
+        ("claim create t --profile share:80GiB", "VG100", 2, "the percentage of time is missing"),
         ("claim create t --profile whole --class defualt", "VG385", 5, "did you mean default?"),
         ("claim create t --profile share:100GiB,10%", "VG386", 7, "the largest of the pool has 80 GiB"),
         ("claim create t --profile whole --gpus 3", "VG386", 7, "it has 2 GPUs, and the claim needs 3"),

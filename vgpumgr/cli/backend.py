@@ -319,7 +319,7 @@ def find_pool_host(options: GlobalOptions) -> str | None:
     from vgpumgr.pool.membership import read_membership
 
     membership = read_membership(find_machine(options.machine))
-    return membership and membership.host
+    return None if membership is None else membership.host
 
 
 def leave_pool(options: GlobalOptions) -> str | None:

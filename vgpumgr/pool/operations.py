@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +25,7 @@ from vgpumgr.pool.membership import Pool
 
 #: a profile that is no share
 WHOLE = "whole"
+_MEMORY_ONLY = re.compile(r"share:[0-9.]+[A-Za-z]+")
 #: of a claim that no controller has seen
 NO_ANSWER = "no controller has answered yet"
 
@@ -109,9 +111,10 @@ def read_size(profile: str) -> tuple[int | None, float | None]:
     try:
         share = parse_share(profile)
     except ValueError as error:
-        raise UsageError(
-            f"no profile of a claim: {profile!r}", why=str(error), hint=f"--profile {WHOLE}"
-        ) from error
+        why, hint = str(error), f"--profile {WHOLE}"
+        if _MEMORY_ONLY.fullmatch(profile.strip()):
+            why, hint = "the percentage of time is missing", f"--profile {profile.strip()},30%"
+        raise UsageError(f"no profile of a claim: {profile!r}", why=why, hint=hint) from error
     return share.memory, share.compute
 
 
