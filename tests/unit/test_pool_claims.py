@@ -120,7 +120,7 @@ def test_claims_of_one_host(cli: Cli) -> None:
         # both GPUs are used: it waits, and says why
         large = claim(cli, "large", "whole")
         assert (large["state"], large["place"], large["lease"]) == ("waiting", 1, None)
-        assert large["why"] == "all are in use: 0 GPUs of 2 idle, and the task needs 1"
+        assert large["why"] == "all are in use: 0 GPUs of 2 idle, and the claim needs 1"
         # another share of the same GPU fits; then the first gets more, as long as that fits
         second = claim(cli, "second", "share:40GiB,10%")
         assert second["lease"]["gpu_indices"] == share["lease"]["gpu_indices"]
@@ -166,14 +166,15 @@ def test_what_people_read(cli: Cli) -> None:
     [
         ("claim create Train --profile whole", "VG100", 2, "no name of a claim"),
         ("claim create t --profile 1g.10gb", "VG100", 2, "not a share"),
+        ("claim create t --profile share:80GiB", "VG100", 2, "the percentage of time is missing"),
         ("claim create t --profile whole --class defualt", "VG385", 5, "did you mean default?"),
         ("claim create t --profile share:100GiB,10%", "VG386", 7, "the largest of the pool has 80 GiB"),
-        ("claim create t --profile whole --gpus 3", "VG386", 7, "it has 2 GPUs, and the task needs 3"),
+        ("claim create t --profile whole --gpus 3", "VG386", 7, "it has 2 GPUs, and the claim needs 3"),
         ("claim create there --profile whole", "VG384", 6, "there is a claim there"),
         ("claim show their", "VG383", 5, "did you mean there?"),
         ("claim delete none", "VG383", 5, "no claim none"),
         ("claim resize none --gpus 2", "VG383", 5, "no claim none"),
-        ("claim resize there --gpus 3", "VG386", 7, "the task needs 3"),
+        ("claim resize there --gpus 3", "VG386", 7, "the claim needs 3"),
         ("claim resize there", "VG100", 2, "resize to what"),
         ("pool init", "VG379", 6, "in a pool already"),
         ("pool join --name b", "VG377", 6, "is host a of the pool already"),
@@ -209,7 +210,7 @@ def test_a_host_that_did_not_join_cannot_serve(cli: Cli) -> None:
 def test_joining_again_changes_nothing_or_what_has_changed(cli: Cli) -> None:
     make_pool(cli)
     before = ok(cli.run("pool", "status", "-o", "json"))
-    make = cli.run("pool", "join", "--name", "a", "-o", "json")
+    make = cli.run("pool", "join", "-o", "json")
     assert ok(make)["gpus"] == 2
     assert ok(cli.run("pool", "status", "-o", "json"))["hosts"] == before["hosts"]
     cli.nvml = FakeNvml([make_gpu(A100, 0, None)])

@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -420,11 +420,71 @@ def test_a_change_without_an_answer_is_not_made_again(
         Endpoints(("ftp://127.0.0.1",)),
         Endpoints(("http://127.0.0.1:no",)),
         Endpoints(("http://127.0.0.1/v3",)),
+        Endpoints(("http://127.0.0.1:0",)),
+        Endpoints(("http://" + "a" * 80 + ":2379",)),
+        Endpoints(("http://user:secret@127.0.0.1:2379",)),
+        Endpoints(("http://user:secret@127.0.0.1:no",)),
         Endpoints(("http://127.0.0.1",), ca="/none"),
         Endpoints(("https://127.0.0.1",), ca="/none"),
         Endpoints(("https://127.0.0.1",), certificate="/none"),
     ],
 )
 def test_urls_and_files_that_cannot_be_are_refused(endpoints: Endpoints) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as caught:
         check_endpoints(endpoints)
+    assert "secret" not in f"{caught.value.error} {caught.value.cause}"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"{}",
+        b'{"header":{}}',
+        b'{"header":{"revision":"x"}}',
+        b'{"header":{"revision":"5"},"kvs":[{}],"ID":"y","result":[]}',
+        b'{"header":{"revision":"5"},"kvs":[{"key":"!!!!","create_revision":"1","mod_revision":"1"}],"ID":{}}',
+        b'{"header":[],"kvs":7,"ID":null,"result":{"ID":"8","TTL":"5"}}',
+        b"\xff\xfe",
+        b"[1]",
+        b"404 page not found",
+    ],
+)
+def test_what_is_not_etcd_is_one_clear_error(answer: bytes) -> None:
+    data = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(answer), answer)
+    with serving(data) as (url, _):
+        store = EtcdStore(Endpoints((url,)), SystemClock())
+        calls: list[Callable[[], object]] = [
+            lambda: store.get("k"), lambda: store.range("k"), lambda: store.grant_lease(5),
+            lambda: store.keep_alive(7),
+        ]  # fmt: skip
+        if b'"5"' not in answer:
+            calls.append(lambda: write(store, "k", "1"))
+        for call in calls:
+            with pytest.raises(PoolStoreError) as caught:
+                call()
+            assert "not an answer of etcd" in str(caught.value.cause)
+            assert not isinstance(caught.value, PoolLeaseError)
+        store.close()
+
+
+def test_an_etcd_without_its_gateway_is_named() -> None:
+    with serving(format_answer("404 Not Found", "404 page not found")) as (url, _):
+        store = EtcdStore(Endpoints((url,)), SystemClock())
+        with pytest.raises(PoolStoreError) as caught:
+            store.get("k")
+        assert "HTTP 404" in str(caught.value.cause)
+        assert "--enable-grpc-gateway" in str(caught.value.cause)
+        store.close()
+
+
+def test_a_full_disk_that_sqlite_calls_an_error_is_called_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_sqlite(tmp_path, FakeClock())
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+    assert "disk is full" not in str(store._explain("write", error).why)
+    full = os.statvfs_result((4096, 4096, 100, 0, 0, 9, 9, 9, 0, 255))
+    monkeypatch.setattr("vgpumgr.pool.store.sqlite.os.statvfs", lambda _: full)
+    assert "disk is full" in str(store._explain("write", error).why)
+    store.close()

@@ -311,3 +311,19 @@ def join_pool(
 
     with join(options.machine, etcd, host, gpus) as pool:
         return pool.where
+
+
+def find_pool_host(options: GlobalOptions) -> str | None:
+    """This host's name in the pool that it has joined."""
+    from vgpumgr.host.machine import find_machine
+    from vgpumgr.pool.membership import read_membership
+
+    membership = read_membership(find_machine(options.machine))
+    return None if membership is None else membership.host
+
+
+def leave_pool(options: GlobalOptions) -> str | None:
+    """This host is in no pool then; its name there. Raises PoolMemberError, PoolStoreError."""
+    from vgpumgr.pool.leaving import leave_pool as leave
+
+    return leave(options.machine)

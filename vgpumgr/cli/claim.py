@@ -150,19 +150,26 @@ def resize(
 def delete(context: Context, claim: ClaimName) -> int:
     """Delete a claim and free its GPUs.
 
-    They are free when the host has ended what runs; while it has not, the exit code is 8.
+    They are free when the host has ended what runs. Until then the exit code is 8: the claim goes
+    as soon as the host is heard and has ended it. Of a machine that is dead, vgpumgr pool remove
+    frees them.
 
     \b
     Examples:
       vgpumgr claim delete train
     """
     with open_pool(_check(context, "delete")) as pool:
-        is_gone = pool.delete(claim)
-    document = {"schema": _SCHEMA, "claim": claim, "deleted": is_gone}
+        is_gone, lost = pool.delete(claim)
+    document = {"schema": _SCHEMA, "claim": claim, "deleted": is_gone, "unheard_host": lost}
     text = f"claim {claim} is deleted"
     if not is_gone:
         text = f"claim {claim} is deleted as soon as its host has ended what runs"
-    print_single(context, document, [text])
+    lines = [text]
+    if lost:
+        lines.append(
+            f"host {lost} is not heard; if that machine is dead: vgpumgr pool remove {lost} --confirm-dead"
+        )
+    print_single(context, document, lines)
     return int(Exit.OK if is_gone else Exit.PENDING)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, BadParameter, Context, Option
 
-from vgpumgr.cli.backend import init_pool, join_pool, open_pool
+from vgpumgr.cli.backend import find_pool_host, init_pool, join_pool, leave_pool, open_pool
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
     ABSENT,
@@ -21,8 +21,9 @@ from vgpumgr.cli.output import (
     value_column,
     write_file,
 )
-from vgpumgr.cli.session import Session, get_session, number
+from vgpumgr.cli.session import Session, confirm, get_session, number
 from vgpumgr.errors import (
+    ConfirmationNeededError,
     FileWriteError,
     NotPermittedError,
     PoolFileError,
@@ -395,7 +396,8 @@ def join(
     from vgpumgr.pool.control.records import GpuRecord, check_name
 
     session = _open(context, "join")
-    host = name or socket.gethostname().partition(".")[0].lower()
+    known = find_pool_host(session.options)
+    host = name or known or socket.gethostname().partition(".")[0].lower()
     check_name(host, "host")
     endpoints = _read_endpoints(etcd, etcd_ca, etcd_cert, etcd_key)
     gpus = [
@@ -446,7 +448,7 @@ _HOSTS = (
 
 @app.command("serve")
 def serve(context: Context) -> None:
-    """Be a host of the pool until Ctrl-C.
+    """Be a host of the pool until Ctrl-C or SIGTERM.
 
     The host is heard, and its GPUs are granted. One of the hosts that serve leads: it grants. When
     it ends, another does. Leases stay.
@@ -455,9 +457,66 @@ def serve(context: Context) -> None:
     Examples:
       vgpumgr pool serve
     """
+    from vgpumgr.host.foreground import ending_at_once
+
     session = _open(context, "serve")
-    with open_pool(session.options) as pool:
+    with ending_at_once(), open_pool(session.options) as pool:
         pool.serve(session.streams.note)
+
+
+@app.single("leave")
+def leave(context: Context) -> None:
+    """Take this host out of its pool.
+
+    It is refused while leases are on it, and while vgpumgr pool serve runs. A pool in a file of this
+    host stays there.
+
+    \b
+    Examples:
+      vgpumgr pool leave
+    """
+    host = leave_pool(_open(context, "leave").options)
+    text = f"host {host} has left the pool" if host else "this host is in no pool any more"
+    print_single(context, {"schema": _SCHEMA, "host": host}, [text])
+
+
+@app.single("remove")
+def remove(
+    context: Context,
+    name: Annotated[str, Argument(metavar="HOST", help="Its name in the pool.")],
+    confirm_dead: Annotated[
+        bool, Option("--confirm-dead", help="Do not ask: nothing runs there any more.")
+    ] = False,
+) -> None:
+    """Remove a host that is dead, and end its leases.
+
+    Claims of it wait for other GPUs. Nothing proves to the pool that nothing runs there: you say so. A
+    host that is heard is refused.
+
+    \b
+    Examples:
+      vgpumgr pool remove gpu-b --confirm-dead
+    """
+    session = _open(context, "remove")
+    with open_pool(session.options) as pool:
+        claims = pool.list_lost(name)
+        if not confirm_dead:
+            names = ", ".join(claims) or "none"
+            refusal = ConfirmationNeededError(
+                f"only you can say that host {name} is dead",
+                why="what still runs there would go on beside the new holders of its claims",
+                held_by=[f"claim {claim}" for claim in claims],
+                hint=f"vgpumgr pool remove {name} --confirm-dead",
+            )
+            confirm(
+                session.streams,
+                f"Does nothing run on host {name} any more (its claims: {names})?",
+                refusal,
+            )
+        claims = pool.remove_host(name)
+    document = {"schema": _SCHEMA, "host": name, "claims": claims}
+    what = f"; its claims wait again: {', '.join(claims)}" if claims else ""
+    print_single(context, document, [f"host {name} is removed{what}"])
 
 
 def _open(context: Context, verb: str) -> Session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -68,6 +69,8 @@ class Membership:
     machine: str
     etcd: Endpoints | None = None
     host: str | None = None
+    #: the pool's own id, by which it is the same one at other URLs
+    pool: str | None = None
 
 
 class Pool:
@@ -185,10 +188,12 @@ class Pool:
 
     def serve(self, is_over: Callable[[], bool], report: Callable[[str], None]) -> None:
         """This host's part, until it is over: heartbeats, leases, and a controller that leads where no other does."""
-        timing = self.record(self.view()).timing
         name = self.membership.host
         if name is None:
             raise PoolMemberError("this machine is no host of the pool", hint="vgpumgr pool join")
+        timing = self._await_timing(is_over, report)
+        if timing is None:
+            return
         host = HostRecord(name, self.membership.machine)
         agent = HostAgent(host, timing, self.clock.monotonic_s, boot=self.boot)
         controller = Controller(name, timing, self.clock.monotonic_s)
@@ -199,6 +204,24 @@ class Pool:
                     server.run_round(timing.ttl_s / 3)
             finally:
                 server.stop()
+
+    def _await_timing(
+        self, is_over: Callable[[], bool], report: Callable[[str], None]
+    ) -> Timing | None:
+        """As soon as the store answers: after a power cut its members may start later than this host."""
+        said = ""
+        while not is_over():
+            try:
+                return self.record(self.view()).timing
+            except PoolStoreError as error:
+                if self.membership.etcd is None:
+                    raise
+                text = f"waits for the store: {error.error}: {error.cause or error.why}"
+                if text != said:
+                    report(f"host {self.membership.host} {text}")
+                said = text
+                self.clock.sleep(1.0)
+        return None
 
 
 def read_membership(machine: Machine) -> Membership | None:
@@ -220,12 +243,27 @@ def read_membership(machine: Machine) -> Membership | None:
         ) from error
 
 
-def _write_membership(machine: Machine, membership: Membership) -> None:
+def forget_membership(machine: Machine) -> None:
+    """This machine is in no pool then. Raises NotPermittedError."""
+    try:
+        (machine.state_dir / FILE_NAME).unlink(missing_ok=True)
+    except OSError as error:
+        raise NotPermittedError(
+            "cannot forget which pool this host is in", cause=str(error), hint="the same with sudo"
+        ) from error
+
+
+def write_membership(machine: Machine, membership: Membership) -> None:
+    """Raises NotPermittedError, PoolStoreError where there is no space."""
     try:
         make_directory(machine.state_dir)
         text = json.dumps(encode(membership), indent=2) + "\n"
         replace_file(machine.state_dir / FILE_NAME, text, PRIVATE, sync=True)
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise PoolStoreError(
+                "cannot write which pool this host is in", cause=str(error), why="the disk is full"
+            ) from error
         raise NotPermittedError(
             "cannot write which pool this host is in", cause=str(error), hint="the same with sudo"
         ) from error
@@ -260,24 +298,46 @@ def open_pool(name: str | None) -> Iterator[Pool]:
 def init_pool(name: str | None, etcd: Endpoints | None, policy: str) -> Iterator[Pool]:
     """Makes a pool: in a file of this host, or in an etcd. Raises PoolExistsError, PoolStoreError."""
     machine = find_machine(name)
-    if (known := read_membership(machine)) is not None:
-        where = ", ".join(known.etcd.urls) if known.etcd else str(machine.state_dir / STORE_NAME)
-        raise PoolExistsError(
-            "this host is in a pool already", held_by=(where,), hint="vgpumgr pool status"
-        )
+    known = read_membership(machine)
+    if known is not None and _may_have_pool(machine, known):
+        raise _in_pool(machine, known)
     if etcd is not None:
         check_endpoints(etcd)
-    membership = Membership(str(uuid.uuid4()), etcd)
+    membership = Membership(known.machine if known else str(uuid.uuid4()), etcd)
     pool = _open_store(machine, membership)
     try:
-        _make_records(pool, policy)
-        _write_membership(machine, membership)
+        found = _make_records(pool, policy)
+        write_membership(machine, replace(membership, pool=found))
         yield pool
     finally:
         pool.store.close()
 
 
-def _make_records(pool: Pool, policy: str) -> None:
+def _may_have_pool(machine: Machine, known: Membership) -> bool:
+    """Whether there is a pool where this machine's file says; of a store that does not answer it may be."""
+    if known.etcd is None and not (machine.state_dir / STORE_NAME).exists():
+        return False
+    try:
+        pool = _open_store(machine, known)
+        try:
+            return pool.store.get(POOL) is not None
+        finally:
+            pool.store.close()
+    except PoolStoreError:
+        return True
+
+
+def _in_pool(machine: Machine, known: Membership) -> PoolExistsError:
+    where = known.etcd.urls if known.etcd else (str(machine.state_dir / STORE_NAME),)
+    return PoolExistsError(
+        "this host is in a pool already",
+        held_by=where,
+        hint="vgpumgr pool status, or vgpumgr pool leave",
+    )
+
+
+def _make_records(pool: Pool, policy: str) -> str:
+    """The new pool's id."""
     record = PoolRecord(str(uuid.uuid4()), VERSION, Timing())
     classes = [replace(one, policy=policy) if one.name == "default" else one for one in CLASSES]
     changes = (Put(POOL, format_record(record)), *(put(one) for one in classes))
@@ -294,6 +354,7 @@ def _make_records(pool: Pool, policy: str) -> None:
         found = pool.view().pool
         if found is None or found.id != record.id:
             raise
+    return record.id
 
 
 @contextmanager
@@ -303,19 +364,15 @@ def join_pool(
     """Makes this machine a host of a pool, or brings its GPUs up to date."""
     machine = find_machine(name)
     known = read_membership(machine)
-    if known is None and etcd is None:
+    if known is None and etcd is None and not (machine.state_dir / STORE_NAME).exists():
         raise PoolNotFoundError(
             "this host knows no pool", hint="vgpumgr pool init, or vgpumgr pool join --etcd URL"
         )
-    membership = known or Membership(str(uuid.uuid4()), etcd)
+    membership = known or Membership(_find_own_id(machine, etcd) or str(uuid.uuid4()), etcd)
     if etcd is not None:
         check_endpoints(etcd)
         if known is not None and known.etcd != etcd and known.host is not None:
-            raise PoolExistsError(
-                "this host is in a pool already",
-                held_by=known.etcd.urls if known.etcd else (str(machine.state_dir / STORE_NAME),),
-                hint="vgpumgr pool status",
-            )
+            _check_same_pool(machine, known, etcd)
         membership = replace(membership, etcd=etcd)
     if membership.host not in (None, host):
         raise PoolMemberError(
@@ -324,24 +381,56 @@ def join_pool(
         )
     if membership != known:
         # its id is kept before the pool knows it, so that the same machine can try again
-        _write_membership(machine, membership)
-    pool = _open_store(machine, membership)
+        write_membership(machine, membership)
+    with _restoring(machine, known):
+        pool = _open_store(machine, membership)
+        try:
+            pool.join(host, gpus)
+            record = pool.record(pool.view())
+        except BaseException:
+            pool.store.close()
+            raise
     try:
-        _join_once(pool, host, gpus, machine if known is None else None)
-        pool.membership = replace(membership, host=host)
-        _write_membership(machine, pool.membership)
+        pool.membership = replace(membership, host=host, pool=record.id)
+        write_membership(machine, pool.membership)
         yield pool
     finally:
         pool.store.close()
 
 
-def _join_once(pool: Pool, host: str, gpus: Sequence[GpuRecord], new: Machine | None) -> None:
-    """``new``: the machine that knew no pool before; what has failed leaves it so."""
+@contextmanager
+def _restoring(machine: Machine, known: Membership | None) -> Iterator[None]:
+    """What has failed leaves the machine in the pool that it knew before, or in none."""
     try:
-        pool.join(host, gpus)
+        yield
     except PoolOutcomeError:
         raise  # the pool may know it by now
     except VgpumgrError:
-        if new is not None:
-            (new.state_dir / FILE_NAME).unlink(missing_ok=True)
+        if known is None:
+            (machine.state_dir / FILE_NAME).unlink(missing_ok=True)
+        elif read_membership(machine) != known:
+            write_membership(machine, known)
         raise
+
+
+def _find_own_id(machine: Machine, etcd: Endpoints | None) -> str | None:
+    """A pool in a file of this machine has no other: its host is this one, also where the membership was lost."""
+    if etcd is not None:
+        return None
+    pool = _open_store(machine, Membership(""))
+    try:
+        return next((host.id for host in View(pool.store.range(ROOT)).hosts.values()), None)
+    finally:
+        pool.store.close()
+
+
+def _check_same_pool(machine: Machine, known: Membership, etcd: Endpoints) -> None:
+    """Other URLs are those of another pool, unless they have its id. Raises PoolExistsError."""
+    if known.etcd is None or known.pool is None:
+        raise _in_pool(machine, known)
+    pool = _open_store(machine, replace(known, etcd=etcd))
+    try:
+        if pool.record(pool.view()).id != known.pool:
+            raise _in_pool(machine, known)
+    finally:
+        pool.store.close()

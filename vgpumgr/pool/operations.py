@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,10 +20,14 @@ from vgpumgr.model.text import list_near
 from vgpumgr.pool.control.placing import Placing
 from vgpumgr.pool.control.records import ClaimRecord, IfLost, LeaseRecord, View, check_name
 from vgpumgr.pool.control.records import put as put_record
+from vgpumgr.pool.leaving import find_dead, remove_host
 from vgpumgr.pool.membership import Pool
 
 #: a profile that is no share
 WHOLE = "whole"
+_MEMORY_ONLY = re.compile(r"share:[0-9.]+[A-Za-z]+")
+#: of a claim that no controller has seen
+NO_ANSWER = "no controller has answered yet"
 
 
 class PoolOperations:
@@ -78,9 +83,20 @@ class PoolOperations:
         """The claim, which has its new size, or says why it keeps what it has."""
         return _describe_claim(_resize_claim(self._pool, name, profile, gpus), name)
 
-    def delete(self, name: str) -> bool:
-        """Whether the claim is gone, or its host still has to end what runs."""
-        return _delete_claim(self._pool, name)
+    def delete(self, name: str) -> tuple[bool, str | None]:
+        """Whether the claim is gone, or its host still has to end what runs; and that host, where it is not heard."""
+        view = _delete_claim(self._pool, name)
+        claim = view.claims.get(name)
+        is_lost = claim is not None and claim.host is not None and claim.host not in view.alive
+        return claim is None, claim.host if claim is not None and is_lost else None
+
+    def list_lost(self, host: str) -> list[str]:
+        """The claims that lose their leases with a host that is dead. Raises PoolMemberError where it is heard."""
+        return find_dead(self._pool, host)
+
+    def remove_host(self, host: str) -> list[str]:
+        """Removes a host that is dead; the claims that had leases there."""
+        return remove_host(self._pool, host)
 
 
 def _describe_claim(view: View, name: str) -> dict[str, Any]:
@@ -95,9 +111,10 @@ def read_size(profile: str) -> tuple[int | None, float | None]:
     try:
         share = parse_share(profile)
     except ValueError as error:
-        raise UsageError(
-            f"no profile of a claim: {profile!r}", why=str(error), hint=f"--profile {WHOLE}"
-        ) from error
+        why, hint = str(error), f"--profile {WHOLE}"
+        if _MEMORY_ONLY.fullmatch(profile.strip()):
+            why, hint = "the percentage of time is missing", f"--profile {profile.strip()},30%"
+        raise UsageError(f"no profile of a claim: {profile!r}", why=why, hint=hint) from error
     return share.memory, share.compute
 
 
@@ -123,7 +140,7 @@ def _check_possible(view: View, claim: ClaimRecord) -> None:
         raise ClassNotFoundError(
             f"the pool has no class {claim.class_name}",
             why=f"{guess}there are {', '.join(sorted(view.classes))}",
-            hint=f"vgpumgr claim create {claim.name} --class {near[0] if near else 'default'}",
+            hint=f"vgpumgr claim create {claim.name} --profile PROFILE --class {near[0] if near else 'default'}",
         )
     if limit := Placing(view, everything=True).find_limit(claim):
         raise ClaimImpossibleError(
@@ -177,12 +194,12 @@ def _is_resized(view: View, wanted: ClaimRecord) -> bool:
     )
 
 
-def _delete_claim(pool: Pool, name: str) -> bool:
-    """Ends a claim; whether it is gone, or its host still has to end what runs."""
+def _delete_claim(pool: Pool, name: str) -> View:
+    """Ends a claim, and waits a moment until it is gone."""
     view = pool.view()
     claim = _find_claim(view, name)
     _change(pool, view, replace(claim, is_ending=True))
-    return name not in pool.follow_up(lambda now: name not in now.claims).claims
+    return pool.follow_up(lambda now: name not in now.claims)
 
 
 def _change(pool: Pool, view: View, claim: ClaimRecord) -> None:
@@ -211,7 +228,7 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
                 "if_lost": str(claim.if_lost),
                 "lease": None if lease is None else _describe_lease(view, lease),
                 "place": place if is_waiting else None,
-                "why": claim.why or None,
+                "why": claim.why or (NO_ANSWER if is_waiting else None),
             }
         )
     return rows

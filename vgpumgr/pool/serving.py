@@ -17,7 +17,7 @@ _WATCH_S = 1.0
 
 
 class Changes:
-    """Wakes who waits when the pool changes. A thread of its own watches: a member that is slow, or whose name nobody
+    """Wakes who waits when the pool changes. A thread of its own watches: a slow member, or a name that no server
     resolves, costs a heartbeat nothing, and changes are found by the next round.
     """
 

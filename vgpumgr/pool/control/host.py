@@ -120,7 +120,7 @@ class HostAgent:
             if self._is_any_ending():
                 return
             self._lease = yield lambda store: store.grant_lease(self._timing.ttl_s)
-        # the lease proves nothing: someone may have removed the entry, or written it without the lease
+        # the lease proves nothing: an administrator may have removed the entry, or written it without
         key = alive_key(self._host.name)
         current = yield lambda store: store.get(key)
         if current is None or (current.value, current.lease) != (self._life, self._lease):

@@ -123,7 +123,7 @@ class Placing:
             of_class = f" of class {claim.class_name} ({' or '.join(models)})" if models else ""
             return f"no GPU{of_class} is large enough; the largest of the pool has {format_size(largest)}"
         reasons = [explain_impossible(self._cluster.hosts, demand) for demand in demands]
-        return None if None in reasons else reasons[0]
+        return None if None in reasons else _name_claim(str(reasons[0]))
 
     def explain(self, claim: ClaimRecord) -> str:
         """Why it has to wait: of all hosts, the reason of that which comes nearest."""
@@ -134,11 +134,11 @@ class Placing:
             return "no GPU of the hosts that are ready is large enough, or of a model of its class"
         demand = demands[0]
         if why := explain_impossible(self._cluster.hosts, demand):
-            return why
+            return _name_claim(why)
         states = [self._cluster.read_state(number) for number in range(len(self._groups))]
         models = [state for state in states if state.model in demand.models]
         nearest = max(models, key=lambda state: state.free_milli)
-        return f"all are in use: {find_reason(nearest, demand) or 'a place is free'}"
+        return f"all are in use: {_name_claim(find_reason(nearest, demand) or 'a place is free')}"
 
     def resize(self, claim: ClaimRecord, lease: LeaseRecord) -> Grant | str:
         """The GPUs of its host that it has then, the ones of now first; or why it stays as it is."""
@@ -178,6 +178,11 @@ class Placing:
         grant = Grant(lease.host, tuple(sorted(chosen)), milli)
         self.take(grant, claim.name)
         return grant
+
+
+def _name_claim(reason: str) -> str:
+    """The scheduler's tasks are claims here."""
+    return reason.replace("the task", "the claim")
 
 
 def sum_leases(leases: Iterable[LeaseRecord]) -> Mapping[tuple[str, int], int]:

@@ -10,10 +10,11 @@ import base64
 import http.client
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from vgpumgr.errors import PoolHistoryError, PoolLeaseError, PoolStoreError
+from vgpumgr.errors import PoolHistoryError, PoolLeaseError, PoolOutcomeError, PoolStoreError
 from vgpumgr.host.clock import Clock
 from vgpumgr.pool.store.gateway import Endpoints, Gateway, Stream
 from vgpumgr.pool.store.interface import (
@@ -42,7 +43,7 @@ def _encode_key(key: str) -> str:
 
 
 def _decode(text: str) -> str:
-    return base64.b64decode(text).decode()
+    return base64.b64decode(text, validate=True).decode()
 
 
 def _decode_entry(data: dict[str, Any]) -> Entry:
@@ -66,6 +67,21 @@ def _encode_change(change: Change) -> dict[str, Any]:
     return {"request_put": put}
 
 
+@contextmanager
+def _understanding(
+    answer: dict[str, Any], kind: type[PoolStoreError] = PoolStoreError
+) -> Iterator[None]:
+    """What is read from an answer; one that etcd does not give is an error of this kind."""
+    try:
+        yield
+    except (ValueError, AttributeError, KeyError, IndexError, TypeError) as error:
+        raise kind(
+            "the pool's store does not answer as etcd does",
+            cause=f"not an answer of etcd: {str(answer)[:200]}",
+            why="something else has its URL",
+        ) from error
+
+
 class EtcdStore:
     """See ``interface.Store``. Reads are linearizable: they see every change that was answered before."""
 
@@ -77,15 +93,19 @@ class EtcdStore:
     def get(self, key: str) -> Entry | None:
         """See ``interface.Store``."""
         check_key(key)
-        found = self._read("/v3/kv/range", {"key": _encode_key(key)}).get("kvs", [])
-        return _decode_entry(found[0]) if found else None
+        answer = self._read("/v3/kv/range", {"key": _encode_key(key)})
+        with _understanding(answer):
+            _read_revision(answer)
+            found = [_decode_entry(one) for one in answer.get("kvs", [])]
+        return found[0] if found else None
 
     def range(self, prefix: str) -> Snapshot:
         """See ``interface.Store``."""
         keys = {"key": _encode_key(prefix), "range_end": _encode_key(end_of_prefix(prefix))}
         answer = self._read("/v3/kv/range", keys)
-        entries = [_decode_entry(one) for one in answer.get("kvs", [])]
-        return Snapshot({one.key: one for one in entries}, _read_revision(answer))
+        with _understanding(answer):
+            entries = [_decode_entry(one) for one in answer.get("kvs", [])]
+            return Snapshot({one.key: one for one in entries}, _read_revision(answer))
 
     def transact(self, transaction: Transaction) -> int | None:
         """See ``interface.Store``."""
@@ -96,18 +116,26 @@ class EtcdStore:
                 "success": [_encode_change(one) for one in transaction.changes],
             },
         )
-        return _read_revision(answer) if answer.get("succeeded") else None
+        with _understanding(answer, PoolOutcomeError):
+            revision = _read_revision(answer)
+            return revision if answer.get("succeeded") else None
 
     def grant_lease(self, ttl_s: int) -> int:
         """See ``interface.Store``. Of a lost answer a lease stays that nothing uses, until its time is over."""
-        return int(self._read("/v3/lease/grant", {"TTL": str(ttl_s)})["ID"])
+        answer = self._read("/v3/lease/grant", {"TTL": str(ttl_s)})
+        with _understanding(answer):
+            return int(answer["ID"])
 
     def keep_alive(self, lease: int) -> None:
         """See ``interface.Store``."""
         answer = self._read("/v3/lease/keepalive", {"ID": str(lease)})
         if "error" in answer:
             raise PoolStoreError("the pool's store refuses", cause=str(answer["error"])[:500])
-        if int(answer.get("result", {}).get("TTL", 0)) <= 0:
+        with _understanding(answer):
+            if int(answer["result"]["ID"]) != lease:
+                raise ValueError("another lease")
+            left_s = int(answer["result"].get("TTL", 0))
+        if left_s <= 0:
             raise PoolLeaseError(f"lease {lease} of the pool's store has ended")
 
     def revoke_lease(self, lease: int) -> None:
@@ -162,7 +190,9 @@ class EtcdWatch:
             if answer is None:
                 self._reopen_later(end_s)
                 continue
-            if events := self._read_answer(answer):
+            with _understanding(answer):
+                events = self._read_answer(answer)
+            if events:
                 return events
 
     def close(self) -> None:

@@ -76,11 +76,21 @@ def check_endpoints(endpoints: Endpoints) -> None:
 def _split(url: str) -> tuple[str, str, int]:
     try:
         parts = urlsplit(url)
-        port = parts.port or 2379
+        port = 2379 if parts.port is None else parts.port
+        (parts.hostname or "").encode("idna")
     except ValueError as error:
-        raise UsageError(f"no URL of an etcd: {url}", cause=str(error)) from error
+        shown = url.rpartition("@")[2]
+        raise UsageError(f"no URL of an etcd: {shown}", cause=str(error)) from error
+    if parts.username is not None or parts.password is not None:
+        # the URL is not shown: a password may be in it
+        raise UsageError(
+            "a URL of etcd has a user or a password",
+            hint="--etcd-cert and --etcd-key: certificates",
+        )
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
         raise UsageError(f"no URL of an etcd: {url}", hint="http://HOST:2379 or https://HOST:2379")
+    if port == 0:
+        raise UsageError(f"no URL of an etcd: {url}", why="there is no port 0")
     return parts.scheme, parts.hostname, port
 
 
@@ -128,7 +138,7 @@ class Gateway:
             url = self.url
             try:
                 connection = self._connect()
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, http.client.HTTPException, ValueError) as error:
                 failures.append(f"{url}: {error}")
                 self.skip()
                 continue
@@ -158,7 +168,7 @@ class Gateway:
                 if response.status == http.client.OK:
                     return Stream(connection, response)
                 failures.append(f"{url}: {response.read(1000).decode(errors='replace')}")
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, http.client.HTTPException, ValueError) as error:
                 failures.append(f"{url}: {error}")
             connection.close()
             self.skip()
@@ -204,9 +214,12 @@ class Gateway:
         data = response.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             raise ValueError(f"an answer of more than {_MAX_BYTES} bytes")
-        answer = json.loads(data)
+        try:
+            answer = json.loads(data)
+        except ValueError:
+            answer = None
         if not isinstance(answer, dict):
-            raise ValueError(f"not an answer of etcd: {data[:100]!r}")
+            raise ValueError(_describe_foreign(response.status, response.reason, data))
         if response.status != http.client.OK:
             raise _RefusedError(
                 str(answer.get("error", response.reason)), answer.get("code") == _INVALID
@@ -249,6 +262,17 @@ class Gateway:
             why=_explain_failures(failures, count),
             hint="etcdctl endpoint status",
         )
+
+
+def _describe_foreign(status: int, reason: str, data: bytes) -> str:
+    """What is no answer of etcd."""
+    if status == http.client.NOT_FOUND:
+        return (
+            f"HTTP {status} {reason}: not etcd, or it was started with --enable-grpc-gateway=false"
+        )
+    if status != http.client.OK:
+        return f"HTTP {status} {reason}: not an answer of etcd: {data[:100]!r}"
+    return f"not an answer of etcd: {data[:100]!r}"
 
 
 def _explain_failures(failures: Sequence[str], count: int) -> str:

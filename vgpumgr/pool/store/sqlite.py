@@ -7,6 +7,8 @@ a boot it begins anew, and each lease has its whole time again. The clock of the
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,6 +41,8 @@ _HISTORY = 10_000
 #: between two reads of a watch
 _POLL_S = 0.02
 _BUSY_S = 10
+#: with less the disk is full: SQLite's index of its log alone has half of it
+_LEAST_SPACE = 1 << 16
 _TABLES = """
 CREATE TABLE entry (key TEXT PRIMARY KEY, value TEXT NOT NULL, created INTEGER NOT NULL,
                     revision INTEGER NOT NULL, lease INTEGER NOT NULL) STRICT, WITHOUT ROWID;
@@ -166,7 +170,14 @@ class SqliteStore:
         return self._connection.execute(text, values)
 
     def _read_head(self) -> tuple[int, int]:
-        revision, forgotten = self._run("SELECT revision, forgotten FROM head").fetchone()
+        row = self._run("SELECT revision, forgotten FROM head").fetchone()
+        if row is None:
+            raise PoolStoreError(
+                f"cannot read the pool's store {self._path}",
+                cause="its revision is missing",
+                why="the file is damaged; nothing was written to it",
+            )
+        revision, forgotten = row
         return revision, forgotten
 
     def _holds(self, compare: Compare) -> bool:
@@ -258,7 +269,7 @@ class SqliteStore:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_BUSY:
             why = f"another process has it locked for more than {_BUSY_S} s"
-        elif code == sqlite3.SQLITE_FULL:
+        elif code == sqlite3.SQLITE_FULL or self._is_disk_full(code, error):
             why = "the disk is full; nothing of the change was made"
         elif code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
             why = "this user cannot write there, or the file system is read-only"
@@ -267,6 +278,17 @@ class SqliteStore:
         else:
             why = None
         return PoolStoreError(text, cause=str(error), why=why)
+
+    def _is_disk_full(self, code: int, error: Exception) -> bool:
+        """SQLite says of its log and its index only that they cannot be written."""
+        if isinstance(error, OSError):
+            return error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if code not in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
+            return False
+        with contextlib.suppress(OSError):
+            found = os.statvfs(self._path.parent)
+            return found.f_bavail * found.f_frsize < _LEAST_SPACE
+        return False
 
     def _open(self) -> sqlite3.Connection:
         make_directory(self._path.parent)
