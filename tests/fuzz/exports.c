@@ -178,7 +178,7 @@ static void step(uint64_t *stranded)
 		return restart(lane, stranded);
 	if (!roll(300)) { /* of no kind, or of another length */
 		in.what = roll(2) ? 9 : in.what;
-		MUST(!ask(lane, &in, in.what == 9 ? sizeof(in) : roll(sizeof(in)) + 1, &out) || in.what == 9);
+		MUST(!ask(lane, &in, in.what == 9 ? sizeof(in) : roll(sizeof(in) - 1) + 1, &out) || in.what == 9);
 		return restart(lane, stranded);
 	}
 	if (in.what == VG_EXPORT_MAKE)
@@ -198,11 +198,15 @@ int main(int argc, char **argv)
 	for (uint32_t lane = 1; lane <= LANES; lane++)
 		start(lane);
 	for (unsigned long i = 0; i < count; i++) {
-		uint64_t charged = 0;
+		uint64_t charged = 0, opened = 0;
 
 		step(&stranded);
-		for (const struct known *k = known; k < known + KNOWN; k++)
+		for (const struct known *k = known; k < known + KNOWN; k++) {
 			charged += k->id && !k->lane && opens(k) ? k->bytes : 0;
+			for (unsigned n = 1; k->id && n <= LANES; n++)
+				opened += k->opened[n] ? k->bytes : 0;
+		}
+		MUST(vg_exports_opened(&server) == opened);
 		MUST(vg_limit_used(VG_LIMIT_DEVICE_MEMORY) == charged + stranded);
 	}
 	printf("%lu requests, %llu sessions ended\n", count, (unsigned long long)ended);
