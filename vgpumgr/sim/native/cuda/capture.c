@@ -108,6 +108,18 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph *out)
 	return s->capture ? capture_end(s, out) : CUDA_ERROR_ILLEGAL_STATE;
 }
 
+/* What it captures ends with it. */
+CUresult cuStreamDestroy_v2(CUstream handle)
+{
+	CONTEXT_ENTER(ctx);
+	GIVES_GRAPH_MEMORY();
+	DRV_LOCKED();
+	if (!handle_is(handle, HANDLE_STREAM))
+		return CUDA_ERROR_INVALID_HANDLE;
+	queue_close((struct stream *)handle);
+	return CUDA_SUCCESS;
+}
+
 CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *out)
 {
 	return cuStreamGetCaptureInfo_v3(handle, out, NULL, NULL, NULL, NULL, NULL);

@@ -113,17 +113,6 @@ CUresult cuStreamCreate(CUstream *out, unsigned int flags)
 }
 
 /* Returns at once; what is queued still runs. */
-CUresult cuStreamDestroy_v2(CUstream handle)
-{
-	CONTEXT_ENTER(ctx);
-	GIVES_GRAPH_MEMORY();
-	DRV_LOCKED();
-	if (!handle_is(handle, HANDLE_STREAM))
-		return CUDA_ERROR_INVALID_HANDLE;
-	queue_close((struct stream *)handle);
-	return CUDA_SUCCESS;
-}
-
 /* The legacy stream is done when the blocking streams are, too: any operation in it would wait for them. */
 static bool stream_done(const struct stream *s)
 {
