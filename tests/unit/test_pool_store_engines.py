@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import os
+import re
 import socket
 import sqlite3
 import subprocess
@@ -352,10 +354,39 @@ def test_etcd_over_tls_knows_its_clients(tmp_path: Path) -> None:
             store.close()
 
 
+def read_request(connection: socket.socket) -> bytes:
+    """One, whole: to close a connection with some of it unread would take the answer away."""
+    data, wanted = b"", None
+    while wanted is None or len(data) < wanted:
+        part = connection.recv(65536)
+        if not part:
+            return b""
+        data += part
+        head, end, _ = data.partition(b"\r\n\r\n")
+        if end and wanted is None:
+            found = re.search(rb"(?i)content-length: *(\d+)", head)
+            wanted = len(head) + len(end) + int(found[1] if found else 0)
+    return data
+
+
+def is_whole(answer: bytes) -> bool:
+    """Whether a client that has read it may ask again on its connection."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return b"Content-Length: %d\r\n" % len(body) in head + b"\r\n"
+
+
 @contextmanager
 def serving(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that reads one request of each connection and answers so, or closes; what it read."""
+    """A server that answers so to each request, or closes; what it read."""
     listener, seen = socket.create_server(("127.0.0.1", 0)), list[bytes]()
+
+    def serve_one(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            while request := read_request(connection):
+                seen.append(request)
+                connection.sendall(answer)
+                if not is_whole(answer):
+                    return
 
     def serve() -> None:
         while True:
@@ -363,10 +394,7 @@ def serving(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
                 connection, _ = listener.accept()
             except OSError:
                 return
-            with connection:
-                seen.append(connection.recv(65536))
-                if answer:
-                    connection.sendall(answer)
+            threading.Thread(target=serve_one, args=(connection,), daemon=True).start()
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
