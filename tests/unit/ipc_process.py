@@ -129,7 +129,7 @@ def write_rows(address: int, pitch: int, data: bytes, rows: int) -> int:
 
 
 def read(address: int, size_bytes: int) -> bytes:
-    """What is there."""
+    """The bytes at an address."""
     room = ctypes.create_string_buffer(size_bytes)
     ok(cu.cuMemcpyDtoH_v2(room, c_uint64(address), c_size_t(size_bytes)))
     return room.raw

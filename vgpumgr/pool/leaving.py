@@ -77,7 +77,7 @@ def _find_unheard(pool: Pool, name: str) -> tuple[View, HostRecord]:
 
 def remove_host(pool: Pool, name: str) -> list[str]:
     """Removes a host that is dead, and ends its leases; their claims, which wait again. Nothing proves that nothing
-    runs there: who asks for it says so. Raises as ``find_dead``.
+    runs there: the administrator says so. Raises as ``find_dead``.
     """
     view, record = _find_unheard(pool, name)
     claims = _list_leases(view, name)

@@ -82,6 +82,15 @@ static inline CUfunction find_kernel(CUmodule module, const char *name)
 	return f;
 }
 
+/* Bytes of the device's memory that are free. */
+static inline size_t available(void)
+{
+	size_t left, total;
+
+	OK(cuMemGetInfo(&left, &total));
+	return left;
+}
+
 static inline int run_case(const struct test_case *cases, int argc, char **argv)
 {
 	for (; cases->name && argc == 2; cases++) {

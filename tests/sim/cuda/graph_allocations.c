@@ -67,14 +67,6 @@ static void run_graph(CUgraphExec e)
 	OK(cuCtxSynchronize());
 }
 
-static size_t room(void)
-{
-	size_t left, total;
-
-	OK(cuMemGetInfo(&left, &total));
-	return left;
-}
-
 static cuuint64_t attribute(CUgraphMem_attribute which)
 {
 	cuuint64_t v;
@@ -379,18 +371,18 @@ static void memory_of_a_lost_capture(void)
 
 	begin();
 	s = stream(CU_STREAM_NON_BLOCKING);
-	before = room();
+	before = available();
 	OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
 	OK(cuMemAllocAsync(&memory, 8 * BYTES, s));
-	EXPECT(room() < before);
+	EXPECT(available() < before);
 	EXPECT(cuStreamQuery(s) != CUDA_SUCCESS);
 	EXPECT_ERROR(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(s, &g));
-	EXPECT(room() == before);
+	EXPECT(available() == before);
 	OK(cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
 	OK(cuStreamBeginCapture(t, CU_STREAM_CAPTURE_MODE_RELAXED));
 	OK(cuMemAllocAsync(&memory, 8 * BYTES, t));
 	OK(cuStreamDestroy(t));
-	EXPECT(room() == before);
+	EXPECT(available() == before);
 }
 
 static void memory_comes_back(void)
@@ -406,13 +398,13 @@ static void memory_comes_back(void)
 
 	begin();
 	s = stream(CU_STREAM_NON_BLOCKING);
-	before = room();
+	before = available();
 	for (int i = 0; i < 3; i++) {
 		g = new_graph();
 		a = allocation(g, 8 * BYTES, &memory);
 		filling(g, a, memory, 1);
 		allocation(g, 8 * BYTES, &other);
-		EXPECT(room() + 16 * BYTES <= before);
+		EXPECT(available() + 16 * BYTES <= before);
 		EXPECT(attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT) == 16 * BYTES);
 		EXPECT(attribute(CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) == 16 * BYTES);
 		e = instantiate(g);
@@ -424,12 +416,12 @@ static void memory_comes_back(void)
 		OK(cuMemFree(other));
 		OK(cuCtxSynchronize());
 		OK(cuDeviceGraphMemTrim(0));
-		EXPECT(room() == before);
+		EXPECT(available() == before);
 	}
 	OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
 	OK(cuMemAllocAsync(&memory, 8 * BYTES, s));
 	OK(cuGraphDestroy(end(s)));
-	EXPECT(room() == before);
+	EXPECT(available() == before);
 	EXPECT(attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT) == 0);
 	EXPECT(attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) == 16 * BYTES);
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuDeviceSetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, &one));
@@ -442,14 +434,14 @@ static void memory_comes_back(void)
 	EXPECT_ERROR(CUDA_ERROR_INVALID_DEVICE, cuDeviceGetGraphMemAttribute(77, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, &value));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_DEVICE, cuDeviceGraphMemTrim(77));
 	second = new_context();
-	before = room();
+	before = available();
 	g = new_graph();
 	allocation(g, 8 * BYTES, &memory);
 	OK(cuGraphLaunch(instantiate(g), 0));
 	OK(cuCtxDestroy(second));
 	EXPECT(attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT) == 0);
 	OK(cuCtxSetCurrent(context));
-	EXPECT(room() > before);
+	EXPECT(available() > before);
 }
 
 int main(int argc, char **argv)

@@ -18,14 +18,6 @@ static void begin(void)
 	OK(cuMemGetAllocationGranularity(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
 }
 
-static size_t available(void)
-{
-	size_t left, total;
-
-	OK(cuMemGetInfo(&left, &total));
-	return left;
-}
-
 static CUmemGenericAllocationHandle create(size_t units)
 {
 	CUmemGenericAllocationHandle made;

@@ -58,7 +58,7 @@ static struct graph_block *find(uint64_t address)
 	return b;
 }
 
-/* Takes it off the list if nobody has it. */
+/* Takes it off the list if neither a graph nor a program has it. */
 static bool end(struct graph_block *b)
 {
 	struct graph_block **at = &blocks;

@@ -53,7 +53,7 @@ void graph_blocks_launched(struct graph_blocks *exec);
 /* It has none from now on. The caller gives back the memory of those that it gets, if it is not lost, and frees them. */
 struct graph_block *graph_blocks_drop(struct graph_blocks *g);
 /*
- * The program frees memory; false: it is no graph's. *r says whether it may. *ended: one that nobody has any more, as by
+ * The program frees memory; false: it is no graph's. *r says whether it may. *ended: one that no graph and no program has any more, as by
  * graph_blocks_drop(); NULL: its graph still has it.
  */
 bool graph_block_free(uint64_t address, CUresult *r, struct graph_block **ended);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of a device as it is taken and given back, whoever does that. */
+/* Memory of a device as it is taken and given back: by calls, pools and graphs. */
 #include "cuda_sim.h"
 
 /* On shortage, what streams are about to free is waited for, as the driver does, and the allocation tried once more. */

@@ -31,6 +31,7 @@ struct ipc_offer {
 	uint64_t file_offset, bytes; /* of the pieces of memory that the allocation lies in, */
 	uint64_t inside, size;       /* and where it lies in them */
 	uint64_t who;                /* whom the lender takes the other one for */
+	uint64_t request;            /* the answer to that one */
 };
 
 /* ipc_peer.c */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Events that several processes record and wait for: two counters in memory of them all. Whose record is the last one is
- * noted there, so that nobody waits for a process that has gone.
+ * noted there, so that no process waits for one that has gone.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { PAGE = 4096, STEP_NS = 50000 };
 
-/* Under nobody's lock: processes change it together. */
+/* Under no lock: processes change it together. */
 struct page {
 	_Atomic uint64_t begun, reached;
 	_Atomic uint64_t by;       /* who began the last record */

@@ -13,7 +13,12 @@
 
 #include "ipc.h"
 
-enum { ANSWER_MS = 5000, LOANS = 4096 };
+enum { ANSWER_MS = 30000, LOANS = 4096 };
+
+struct request {
+	struct ipc_handle what;
+	uint64_t number;       /* of the process that asks */
+};
 
 static struct {
 	pthread_mutex_t asking;
@@ -126,16 +131,18 @@ static void answer(void)
 {
 	struct ipc_offer offer = { .result = CUDA_ERROR_INVALID_HANDLE };
 	struct sockaddr_un from;
-	struct ipc_handle what;
+	struct request request;
 	struct loan loan = { .line = -1 };
 	socklen_t length;
 	int file = -1;
-	ssize_t n = receive_with(peer.serve, &from, &length, &what, sizeof(what), &loan.line);
+	ssize_t n = receive_with(peer.serve, &from, &length, &request, sizeof(request), &loan.line);
 
 	if (n < 0)
 		return;
-	if (n == sizeof(what) && loan.line >= 0)
-		offer.result = (int32_t)lend(&what, &loan, &offer, &file);
+	if (n == sizeof(request) && loan.line >= 0) {
+		offer.result = (int32_t)lend(&request.what, &loan, &offer, &file);
+		offer.request = request.number;
+	}
 	if (send_with(peer.serve, &from, length, &offer, sizeof(offer), file) == sizeof(offer) &&
 	    offer.result == CUDA_SUCCESS)
 		loans[n_loans++] = loan;
@@ -204,24 +211,39 @@ bool ipc_has_gone(int line)
 	return poll(&other, 1, 0) > 0 && other.revents & (POLLERR | POLLHUP);
 }
 
-/* Answers that came too late for who asked are dropped first. */
-static CUresult exchange(const struct sockaddr_un *to, socklen_t length, const struct ipc_handle *handle, int line,
-			 struct ipc_offer *offer, int *file)
+/* The answer to this request: one to an earlier one, which came too late, is dropped. */
+static bool receive_answer(uint64_t request, struct ipc_offer *offer, int *file)
 {
-	struct pollfd wait = { .fd = peer.ask, .events = POLLIN };
 	struct sockaddr_un from;
 	socklen_t unused;
+	ssize_t n;
 
-	while (receive_with(peer.ask, &from, &unused, offer, sizeof(*offer), file) >= 0) {
+	while ((n = receive_with(peer.ask, &from, &unused, offer, sizeof(*offer), file)) >= 0) {
+		if (n == sizeof(*offer) && offer->request == request)
+			return true;
 		if (*file >= 0)
 			close(*file);
 	}
-	if (send_with(peer.ask, to, length, handle, sizeof(*handle), line) != sizeof(*handle))
+	*file = -1;
+	return false;
+}
+
+/* `ends` of the pipe: the lender gets the first, and this process closes it, so that the other one shows when that has gone. */
+static CUresult exchange(const struct sockaddr_un *to, socklen_t length, const struct ipc_handle *handle, int ends[2],
+			 struct ipc_offer *offer, int *file)
+{
+	struct pollfd wait[] = { { .fd = peer.ask, .events = POLLIN }, { .fd = ends[1] } };
+	struct request request = { *handle, next_id() };
+	bool sent = send_with(peer.ask, to, length, &request, sizeof(request), ends[0]) == sizeof(request);
+
+	close(ends[0]);
+	while (sent && !receive_answer(request.number, offer, file)) {
+		/* it has ended, or is stopped: what it has refused it has answered, too */
+		if (poll(wait, 2, ANSWER_MS) <= 0 || (wait[1].revents && !wait[0].revents))
+			return CUDA_ERROR_INVALID_HANDLE;
+	}
+	if (!sent)
 		return CUDA_ERROR_INVALID_HANDLE; /* there is no such process */
-	if (poll(&wait, 1, ANSWER_MS) <= 0)
-		return CUDA_ERROR_INVALID_HANDLE;
-	if (receive_with(peer.ask, &from, &unused, offer, sizeof(*offer), file) != sizeof(*offer))
-		return CUDA_ERROR_INVALID_HANDLE;
 	return offer->result == CUDA_SUCCESS && *file < 0 ? CUDA_ERROR_OPERATING_SYSTEM : (CUresult)offer->result;
 }
 
@@ -241,9 +263,8 @@ CUresult ipc_ask(const struct ipc_handle *handle, struct ipc_offer *offer, int *
 	if (pipe2(ends, O_CLOEXEC))
 		return CUDA_ERROR_OPERATING_SYSTEM;
 	pthread_mutex_lock(&peer.asking);
-	r = exchange(&to, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length), handle, ends[0], offer, file);
+	r = exchange(&to, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length), handle, ends, offer, file);
 	pthread_mutex_unlock(&peer.asking);
-	close(ends[0]);
 	if (r == CUDA_SUCCESS) {
 		*line = ends[1];
 		return r;

@@ -276,6 +276,7 @@ static void free_memory(const struct allocation *a)
 CUresult vm_remove(uint64_t addr, bool (*may)(const struct allocation *), struct allocation *out)
 {
 	struct allocation *a;
+	bool checked;
 
 	WRITING();
 	a = find(addr);
@@ -283,12 +284,13 @@ CUresult vm_remove(uint64_t addr, bool (*may)(const struct allocation *), struct
 		return CUDA_ERROR_INVALID_VALUE;
 	*out = *a;
 	erase(a);
-	if (drv.checks & PTX_CHECK_MEMORY && out->kind == ALLOCATION_DEVICE) {
+	checked = drv.checks & PTX_CHECK_MEMORY && out->kind == ALLOCATION_DEVICE;
+	if (checked)
 		vm_watch->freed(out);
+	if (checked && !out->borrowed) /* what another process lends goes back at once */
 		hold(out);
-	} else {
+	else
 		free_memory(out);
-	}
 	return CUDA_SUCCESS;
 }
 

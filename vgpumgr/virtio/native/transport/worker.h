@@ -186,7 +186,7 @@ struct vg_server {
 	struct vg_layout layout;
 	struct vg_header *header;
 	struct vg_stats *stats;
-	struct vg_exports *exports; /* NULL: nobody has shared anything yet */
+	struct vg_exports *exports; /* NULL: no session has shared anything yet */
 
 	struct vg_entry entry[VG_LANE_TABLE];
 	struct vg_session spare;

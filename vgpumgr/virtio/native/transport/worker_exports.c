@@ -16,7 +16,7 @@ enum { AT_ONCE = 16 };       /* requests of one session, then it is another's tu
 /* Its place in the table is free where id is 0. */
 struct vg_export {
 	uint64_t id;
-	uint32_t lane;           /* whose it is; 0: withdrawn, and charged to the VM until nobody has it open */
+	uint32_t lane;           /* whose it is; 0: withdrawn, and charged to the VM until no session has it open */
 	uint32_t kind, user;
 	uint64_t bytes;
 	uint8_t token[VG_EXPORT_BYTES], handle[VG_EXPORT_BYTES];

@@ -13,8 +13,8 @@ struct wk_shared {
 };
 
 /*
- * Two locks: over what this process lets others have, so that who asks twice gets one token, and over what it has opened, so
- * that who opens twice gets one address. A driver that waits to open or close something holds up nothing that is made or freed.
+ * Two locks: over what this process lets others have, so that two calls get one token, and over what it has opened, so that
+ * two calls get one address. A driver that waits to open or close something holds up nothing that is made or freed.
  */
 enum wk_ipc_side { WK_IPC_MADE, WK_IPC_OPENED };
 void wk_ipc_lock(enum wk_ipc_side side);

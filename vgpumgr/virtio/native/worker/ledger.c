@@ -101,7 +101,7 @@ CUresult wk_ledger_add(struct wk_call *c, struct wk_object *owner, uint64_t addr
 	return wk_ledger_enter(c, o);
 }
 
-CUresult wk_ledger_take(struct wk_call *c, uint64_t address, struct wk_object **memory)
+CUresult wk_ledger_take(struct wk_call *c, uint64_t address, bool opened, struct wk_object **memory)
 {
 	struct wk_session *s = c->session;
 	struct wk_object *o;
@@ -111,7 +111,7 @@ CUresult wk_ledger_take(struct wk_call *c, uint64_t address, struct wk_object **
 	pthread_mutex_lock(&s->lock);
 	at = below(s, address);
 	o = at ? s->ledger.at[at - 1] : NULL;
-	if (o && o->address == address && o->owner == c->context) {
+	if (o && o->address == address && o->owner == c->context && wk_ipc_is_opened(o) == opened) {
 		*memory = o;
 		memmove(&s->ledger.at[at - 1], &s->ledger.at[at], (s->ledger.count - at) * sizeof(o));
 		s->ledger.count--;

@@ -196,7 +196,7 @@ CUresult wk_do_ipc_memory_close(struct wk_call *c, const struct vg_ipc_memory_cl
 		if (held->shared->opens > 1)
 			held->shared->opens--;
 		else
-			r = wk_ledger_take(c, in->address, &taken);
+			r = wk_ledger_take(c, in->address, true, &taken);
 	}
 	if (taken)
 		wk_release(taken);

@@ -51,21 +51,11 @@ CUresult wk_do_memory_allocate_pitch(struct wk_call *c, const struct vg_memory_a
 	return keep(c, address, bytes);
 }
 
-/* Memory of another process is closed, and not freed. */
-static CUresult refuse_opened(struct wk_call *c, uint64_t address)
-{
-	struct wk_object *memory WK_HELD = wk_ledger_hold(c, address);
-
-	return memory && wk_ipc_is_opened(memory) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-
 CUresult wk_do_memory_free(struct wk_call *c, const struct vg_memory_free_request *in)
 {
 	struct wk_object *memory;
-	CUresult r = refuse_opened(c, in->address);
+	CUresult r = wk_ledger_take(c, in->address, false, &memory);
 
-	if (r == CUDA_SUCCESS)
-		r = wk_ledger_take(c, in->address, &memory);
 	if (r == CUDA_SUCCESS) {
 		wk_ipc_withdraw(memory);
 		wk_release_later(memory);
@@ -102,9 +92,7 @@ CUresult wk_do_memory_free_async(struct wk_call *c, const struct vg_memory_free_
 	if (r == CUDA_SUCCESS)
 		r = wk_capture_refuse(c, stream);
 	if (r == CUDA_SUCCESS)
-		r = refuse_opened(c, in->address);
-	if (r == CUDA_SUCCESS)
-		r = wk_ledger_take(c, in->address, &memory);
+		r = wk_ledger_take(c, in->address, false, &memory);
 	if (r != CUDA_SUCCESS)
 		return r;
 	wk_ipc_withdraw(memory);

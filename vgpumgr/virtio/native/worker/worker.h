@@ -242,7 +242,8 @@ void wk_ipc_end(const struct wk_object *object);
 /* ---- ledger.c */
 /* What is remembered is destroyed with its owner, a context or a module, or by wk_ledger_take() and wk_release(). */
 CUresult wk_ledger_add(struct wk_call *c, struct wk_object *owner, uint64_t address, uint64_t bytes);
-CUresult wk_ledger_take(struct wk_call *c, uint64_t address, struct wk_object **memory);
+/* Of another process's memory only with `opened`, of this process's without: the one is closed, the other freed. */
+CUresult wk_ledger_take(struct wk_call *c, uint64_t address, bool opened, struct wk_object **memory);
 /* As wk_ledger_add, of an object that the caller has made; refused, it is destroyed. */
 CUresult wk_ledger_enter(struct wk_call *c, struct wk_object *memory);
 /* The allocation of the call's context that the address lies in, held; NULL: there is none. */
