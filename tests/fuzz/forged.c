@@ -177,7 +177,7 @@ static void empty(struct wk_session *s, int session, struct wk_object *context)
 	struct wk_object *o;
 
 	for (uint32_t i = 0; i < OBJECTS; i++) {
-		if (wk_ledger_take(&c, (1ull + session + 2 * i) << 20, &o) != CUDA_SUCCESS)
+		if (wk_ledger_take(&c, (1ull + session + 2 * i) << 20, false, &o) != CUDA_SUCCESS)
 			abort();
 		o->address = 0;
 		wk_release(o);
@@ -248,7 +248,7 @@ static bool accepts_address(struct wk_call *c)
 		r = wk_check_range(c, mine - 1 - roll() % 64, 1 + roll() % 4096, 1 + roll() % 3, 1, 0);
 		break;
 	default:
-		r = wk_ledger_take(c, roll() % 2 ? theirs : mine + 1 + roll() % 4095, &o);
+		r = wk_ledger_take(c, roll() % 2 ? theirs : mine + 1 + roll() % 4095, false, &o);
 	}
 	return r == CUDA_SUCCESS;
 }

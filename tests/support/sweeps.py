@@ -26,7 +26,7 @@ BY_PARAMETERS = (
     "tests/guest/test_live.py", "tests/guest/test_qemu_user.py", "tests/hostile/", "tests/recovery/",
     "tests/sanitize/", "tests/sim/test_docs_sessions.py", "tests/sim/test_hanging_keeper.py",
     "tests/unit/test_lane_privacy.py", "tests/unit/test_layout_exhaustive.py", "tests/unit/test_negotiation.py",
-    "tests/unit/test_transport_faults.py",
+    "tests/unit/test_pool_histories.py", "tests/unit/test_transport_faults.py",
 )  # fmt: skip
 #: each file is a sweep, and each of its tests a part of it; they stand on those before them, and stay in their places
 BY_FILE = ("tests/guest/test_faults.py", "tests/lab/test_apparmor.py", "tests/lab/test_nested.py")

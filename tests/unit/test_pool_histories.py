@@ -33,7 +33,7 @@ from vgpumgr.pool.store.interface import At, Delete, Put, Snapshot, Transaction
 from vgpumgr.pool.store.steps import Steps, drive
 
 #: more by ``./run python -m tests.pool_histories``
-PARTS, HISTORIES = 4, 30
+PARTS, HISTORIES = 17, 120
 
 
 @pytest.mark.parametrize("part", range(PARTS))
