@@ -23,7 +23,7 @@ from vgpumgr.server.descriptions import FIELDS
 from vgpumgr.server.routes import EXTENSIONS, describe_api
 
 ROOT = Path(__file__).parents[2]
-CASES = 60
+CASES = 100
 PATIENCE_S = 240
 #: one process sends them all, so that they can be counted
 pytestmark = pytest.mark.xdist_group("contract")

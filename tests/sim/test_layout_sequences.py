@@ -40,7 +40,7 @@ from vgpumgr.sim import machine as machines
 # minutes of steps, more on a busy machine
 pytestmark = [pytest.mark.native, pytest.mark.timeout(1800)]
 
-EXAMPLES, STEPS, LEAST = 80, 50, 3_300
+EXAMPLES, STEPS, LEAST = 120, 50, 5_000
 VMS = ("vm01", "vm02", "vm03", "vm04")
 PROFILES = ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", "1g.10gb+me", "1g.20gb")
 TARGETS: tuple[tuple[str | TargetInstance, ...], ...] = (

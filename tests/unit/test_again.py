@@ -14,7 +14,7 @@ RUN = """
 import sys, pytest
 from tests.support.again import Failures, run_again
 failures = Failures()
-words = ["-p", "no:cacheprovider", "-n", "1", "--dist", "loadgroup", "--no-skips"]
+words = ["-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup", "--no-skips"]
 sys.exit(run_again(int(pytest.main(words, plugins=[failures])), failures))
 """
 ONCE = """

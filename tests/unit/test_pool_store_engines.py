@@ -11,6 +11,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import time
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -102,6 +103,7 @@ def test_after_a_boot_a_lease_has_its_whole_time_again(tmp_path: Path) -> None:
 
 COUNTER = """
 import sys
+import time
 from pathlib import Path
 from vgpumgr.host.clock import SleeplessClock
 from vgpumgr.pool.store.interface import At, Put, Transaction
@@ -210,22 +212,27 @@ def test_a_lease_of_etcd_ends_and_so_do_its_entries(tmp_path: Path) -> None:
 
 
 def test_a_heartbeat_writes_nothing(tmp_path: Path) -> None:
-    """Of thousands of hosts, every few seconds: etcd's log has none of it."""
+    """Of thousands of hosts, every few seconds: the time of a lease begins anew, and etcd's log has none of it."""
     with Etcd(tmp_path).running() as etcd:
         store = etcd.open()
         host = HostRecord("gpu-a", "machine")
         assert store.transact(Transaction((), (put(host),)))
         agent = HostAgent(host, Timing(), SystemClock().monotonic_s, boot="boot")
         drive(store, agent.step(lambda _: None))
+        [lease] = etcd.ask("/v3/lease/leases")["leases"]
+
+        def read_left_s() -> int:
+            return int(etcd.ask("/v3/lease/timetolive", ID=lease["ID"])["TTL"])
 
         def read_log() -> int:
-            answer = store._gateway.request("/v3/maintenance/status", {}, changes=False)  # type: ignore[attr-defined]
-            return int(answer["raftIndex"])
+            return int(etcd.ask("/v3/maintenance/status")["raftIndex"])
 
-        before = read_log()
+        time.sleep(3)
+        before, left_s = read_log(), read_left_s()
+        assert left_s <= Timing().ttl_s - 2
         for _ in range(20):
             drive(store, agent.step(lambda _: None))
-            assert agent.is_heard
+        assert read_left_s() > left_s
         assert read_log() == before
         # what is written is seen there
         assert store.transact(Transaction((), (Put("x", "1"),)))
