@@ -11,8 +11,8 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -103,7 +103,6 @@ def test_after_a_boot_a_lease_has_its_whole_time_again(tmp_path: Path) -> None:
 
 COUNTER = """
 import sys
-import time
 from pathlib import Path
 from vgpumgr.host.clock import SleeplessClock
 from vgpumgr.pool.store.interface import At, Put, Transaction
