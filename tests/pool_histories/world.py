@@ -29,6 +29,7 @@ from vgpumgr.pool.control.records import (
     HostRecord,
     IfLost,
     PoolRecord,
+    TenantRecord,
     Timing,
     View,
     alive_key,
@@ -44,6 +45,7 @@ PATIENCE_S = 1.0
 FAULTS_S = 50.0
 QUIET_S = 25.0
 HOSTS, GPUS, CONTROLLERS = 3, 2, 2
+TENANTS = (TenantRecord("small", 1500, 5), TenantRecord("half", 3000, weight=2))
 GIB = 1 << 30
 
 
@@ -245,6 +247,7 @@ class World:
             Put(POOL, format_record(PoolRecord("sim", VERSION, TIMING))),
             put(ClassRecord("default")),
             put(ClassRecord("spread", "spread")),
+            *map(put, TENANTS),
         ]
         for host in self.hosts:
             changes.append(put(host.record))
@@ -361,7 +364,12 @@ class World:
             self._claims += 1
             name, class_name = f"claim-{self._claims}", draw.choice(["default", "spread"])
             claim = ClaimRecord(
-                name, class_name, *self._draw_size(), if_lost=draw.choice(list(IfLost))
+                name,
+                class_name,
+                *self._draw_size(),
+                if_lost=draw.choice(list(IfLost)),
+                tenant=draw.choice(["", *(tenant.name for tenant in TENANTS)]),
+                anti_affinity=draw.choice(["", "", "x", "y"]),
             )
             self.store.transact(Transaction((), (put(claim),)))
         elif claims:
@@ -431,6 +439,8 @@ class World:
         granted = sum_leases(view.leases.values())
         if over := {gpu: milli for gpu, milli in granted.items() if milli > 1000}:
             raise BrokenError(f"granted twice: {over}")
+        self._check_quotas(view)
+        self._check_apart(view)
         holders = Counter(lease.claim for lease in view.leases.values())
         if twice := [claim for claim, count in holders.items() if count > 1]:
             raise BrokenError(f"several leases of one claim: {twice}")
@@ -450,6 +460,30 @@ class World:
             elif not state and before:
                 self.count["leases lost and noticed"] += 1
         self._leases = {**states, **places}
+
+    def _check_apart(self, view: View) -> None:
+        groups = Counter(
+            (view.claims[lease.claim].anti_affinity, lease.host)
+            for lease in view.leases.values()
+            if lease.claim in view.claims
+        )
+        for (group, host), count in groups.items():
+            if group and count > 1:
+                raise BrokenError(f"{count} claims of group {group} are on {host}")
+        over = [claim for claim in view.claims.values() if "anti-affinity" in claim.why]
+        self.count["kept apart"] += len(over)
+
+    def _check_quotas(self, view: View) -> None:
+        for tenant in TENANTS:
+            claims = {claim.name for claim in view.claims.values() if claim.tenant == tenant.name}
+            leases = [lease for lease in view.leases.values() if lease.claim in claims]
+            used = sum(lease.milli * len(lease.gpus) for lease in leases)
+            if used > (tenant.gpu_milli or 0):
+                raise BrokenError(f"tenant {tenant.name} has {used} of {tenant.gpu_milli}")
+            if used > 0.8 * (tenant.gpu_milli or 0):
+                self.count["quotas used"] += 1
+        over = [claim for claim in view.claims.values() if "of its quota of" in claim.why]
+        self.count["over quota"] += len(over)
 
     def check_end(self) -> None:
         """What holds once nothing has gone wrong for a while."""

@@ -45,6 +45,8 @@ _COLUMNS = (
     value_column("name"),
     value_column("state"),
     value_column("class", spare=True),
+    value_column("tenant", spare=True),
+    value_column("anti_affinity", wide=True),
     value_column("gpus", right=True),
     size_column("memory", "memory_bytes"),
     Column("time", _format_percent, lambda row: row["compute_percent"], right=True),
@@ -77,6 +79,17 @@ def create(
             help="Where its host is lost: keep the lease and what runs, or end both and move.",
         ),
     ] = "keep",
+    tenant: Annotated[
+        str | None, Option("--tenant", metavar="TENANT", help="Whose quota and priority it has.")
+    ] = None,
+    anti_affinity: Annotated[
+        str | None,
+        Option(
+            "--anti-affinity",
+            metavar="GROUP",
+            help="Not on a host that has another claim of this group.",
+        ),
+    ] = None,
 ) -> None:
     """Claim GPUs of the pool.
 
@@ -87,9 +100,13 @@ def create(
       vgpumgr claim create train --profile share:8GiB,30%
       vgpumgr claim create large --profile whole --gpus 2 -o json
       vgpumgr claim create web --profile share:4GiB,10% --class spread --if-lost move
+      vgpumgr claim create lesson --profile share:4GiB,10% --tenant teaching
+      vgpumgr claim create web-2 --profile share:4GiB,10% --anti-affinity web
     """
     with open_pool(_check(context, "create")) as pool:
-        _print(context, pool.create(claim, class_name, profile, gpus, if_lost))
+        _print(
+            context, pool.create(claim, class_name, profile, gpus, if_lost, tenant, anti_affinity)
+        )
 
 
 @app.listing("list")

@@ -341,3 +341,11 @@ class ClassNotFoundError(VgpumgrError, id="VG385", exit_code=Exit.NOT_FOUND):
 
 class ClaimImpossibleError(VgpumgrError, id="VG386", exit_code=Exit.NOT_SUPPORTED):
     """No GPU of the pool can ever hold the claim; the limit is named."""
+
+
+class TenantNotFoundError(VgpumgrError, id="VG392", exit_code=Exit.NOT_FOUND):
+    """The pool has no tenant of this name."""
+
+
+class TenantExistsError(VgpumgrError, id="VG393", exit_code=Exit.BUSY):
+    """The pool has a tenant of this name, the tenant has claims, or it was changed at the same time."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,20 +11,24 @@ from vgpumgr.errors import (
     ClaimExistsError,
     ClaimImpossibleError,
     ClaimNotFoundError,
-    ClassNotFoundError,
-    UsageError,
 )
-from vgpumgr.model.shares import parse_share
 from vgpumgr.model.text import list_near
 from vgpumgr.pool.control.placing import Placing
-from vgpumgr.pool.control.records import ClaimRecord, IfLost, LeaseRecord, View, check_name
+from vgpumgr.pool.control.records import (
+    ClaimRecord,
+    IfLost,
+    LeaseRecord,
+    View,
+    check_name,
+    format_gpus,
+)
 from vgpumgr.pool.control.records import put as put_record
+from vgpumgr.pool.control.tenants import list_queue
 from vgpumgr.pool.leaving import find_dead, remove_host
 from vgpumgr.pool.membership import Pool
+from vgpumgr.pool.sizes import read_size
+from vgpumgr.pool.tenants import TenantOperations, count_claim, find_class, find_tenant
 
-#: a profile that is no share
-WHOLE = "whole"
-_MEMORY_ONLY = re.compile(r"share:[0-9.]+[A-Za-z]+")
 #: of a claim that no controller has seen
 NO_ANSWER = "no controller has answered yet"
 
@@ -35,6 +38,7 @@ class PoolOperations:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        self.tenants = TenantOperations(pool)
 
     def describe(self) -> dict[str, Any]:
         """The pool, its hosts and totals. Raises PoolStoreError."""
@@ -73,11 +77,30 @@ class PoolOperations:
         return _describe_claim(self._pool.view(), name)
 
     def create(
-        self, name: str, class_name: str, profile: str, gpus: int, if_lost: str
+        self,
+        name: str,
+        class_name: str,
+        profile: str,
+        gpus: int,
+        if_lost: str,
+        tenant: str | None = None,
+        anti_affinity: str | None = None,
     ) -> dict[str, Any]:
         """The new claim. Raises what names the limit that it breaks."""
-        view = _create_claim(self._pool, name, class_name, profile, gpus, IfLost(if_lost))
-        return _describe_claim(view, name)
+        memory, compute = read_size(profile)
+        if anti_affinity is not None:
+            check_name(anti_affinity, "group")
+        claim = ClaimRecord(
+            name,
+            class_name,
+            gpus,
+            memory,
+            compute,
+            IfLost(if_lost),
+            tenant=tenant or "",
+            anti_affinity=anti_affinity or "",
+        )
+        return _describe_claim(_create_claim(self._pool, claim), name)
 
     def resize(self, name: str, profile: str | None, gpus: int | None) -> dict[str, Any]:
         """The claim, which has its new size, or says why it keeps what it has."""
@@ -104,49 +127,44 @@ def _describe_claim(view: View, name: str) -> dict[str, Any]:
     return next(row for row in _list_claims(view) if row["name"] == name)
 
 
-def read_size(profile: str) -> tuple[int | None, float | None]:
-    """Memory and percent of time of each GPU; None of both for a whole one. Raises UsageError."""
-    if profile.strip().lower() == WHOLE:
-        return None, None
-    try:
-        share = parse_share(profile)
-    except ValueError as error:
-        why, hint = str(error), f"--profile {WHOLE}"
-        if _MEMORY_ONLY.fullmatch(profile.strip()):
-            why, hint = "the percentage of time is missing", f"--profile {profile.strip()},30%"
-        raise UsageError(f"no profile of a claim: {profile!r}", why=why, hint=hint) from error
-    return share.memory, share.compute
-
-
-def _create_claim(
-    pool: Pool, name: str, class_name: str, profile: str, gpus: int, if_lost: IfLost
-) -> View:
+def _create_claim(pool: Pool, claim: ClaimRecord) -> View:
     """Makes a claim, and waits a moment for its lease. Raises what names the limit that it breaks."""
+    name = claim.name
     check_name(name, "claim")
     view = pool.view()
-    claim = ClaimRecord(name, class_name, gpus, *read_size(profile), if_lost)
     exists = ClaimExistsError(f"there is a claim {name}", hint=f"vgpumgr claim show {name}")
     if name in view.claims:
         raise exists
+    compares, changes = [view.at(claim.key)], [put_record(claim)]
+    if claim.tenant:
+        tenant = find_tenant(view, claim.tenant)
+        compares.append(view.at(tenant.key))
+        changes.append(put_record(count_claim(tenant)))
+        exists = ClaimExistsError(
+            f"claim {name} or its tenant {claim.tenant} was written at the same time",
+            hint="the same again",
+        )
     _check_possible(view, claim)
-    pool.change((view.at(claim.key),), (put_record(claim),), exists)
+    pool.change(tuple(compares), tuple(changes), exists)
     return pool.follow_up(lambda now: _is_answered(now, claim))
 
 
 def _check_possible(view: View, claim: ClaimRecord) -> None:
-    if claim.class_name not in view.classes:
-        near = list_near(claim.class_name, view.classes, n=1)
-        guess = f"did you mean {near[0]}? " if near else ""
-        raise ClassNotFoundError(
-            f"the pool has no class {claim.class_name}",
-            why=f"{guess}there are {', '.join(sorted(view.classes))}",
-            hint=f"vgpumgr claim create {claim.name} --profile PROFILE --class {near[0] if near else 'default'}",
-        )
-    if limit := Placing(view, everything=True).find_limit(claim):
+    find_class(view, claim.class_name)
+    placing = Placing(view, everything=True)
+    if limit := placing.find_limit(claim):
         raise ClaimImpossibleError(
             f"no host of the pool can ever hold claim {claim.name}",
             why=limit,
             hint="vgpumgr pool status",
+        )
+    quota, least = view.find_tenant(claim).gpu_milli, placing.find_least(claim)
+    if quota is not None and least > quota:
+        raise ClaimImpossibleError(
+            f"claim {claim.name} is larger than the quota of tenant {claim.tenant}",
+            why=f"it needs {format_gpus(least)} GPUs, and the quota is {format_gpus(quota)}",
+            held_by=[f"tenant {claim.tenant}"],
+            hint=f"vgpumgr tenant set {claim.tenant} --gpus {format_gpus(least)}",
         )
 
 
@@ -210,24 +228,35 @@ def _change(pool: Pool, view: View, claim: ClaimRecord) -> None:
 
 
 def _list_claims(view: View) -> list[dict[str, Any]]:
-    """Every claim as ``-o json`` has it, in the order of the queue. ``place`` is that of those that wait."""
-    rows, place = [], 0
-    for claim in sorted(view.claims.values(), key=view.age):
+    """Every claim as ``-o json`` has it: those with a lease by age, then the queue. ``place`` is that in the queue."""
+    rows = []
+    waiting = [
+        claim
+        for claim in view.claims.values()
+        if view.find_lease(claim) is None and not claim.is_ending
+    ]
+    places = {claim.name: place for place, claim in enumerate(list_queue(view, waiting), 1)}
+    granted = [claim for claim in view.claims.values() if claim.name not in places]
+    for claim in (
+        *sorted(granted, key=view.age),
+        *sorted(waiting, key=lambda one: places[one.name]),
+    ):
         lease = view.find_lease(claim)
-        is_waiting = lease is None and not claim.is_ending
-        place += is_waiting
+        is_waiting = claim.name in places
         state = "ending" if claim.is_ending else "granted" if lease else "waiting"
         rows.append(
             {
                 "name": claim.name,
                 "class": claim.class_name,
+                "tenant": claim.tenant or None,
+                "anti_affinity": claim.anti_affinity or None,
                 "state": state,
                 "gpus": claim.gpus,
                 "memory_bytes": claim.memory_bytes,
                 "compute_percent": claim.compute_percent,
                 "if_lost": str(claim.if_lost),
                 "lease": None if lease is None else _describe_lease(view, lease),
-                "place": place if is_waiting else None,
+                "place": places.get(claim.name),
                 "why": claim.why or (NO_ANSWER if is_waiting else None),
             }
         )

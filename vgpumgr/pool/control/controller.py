@@ -24,6 +24,7 @@ from vgpumgr.pool.control.records import (
     alive_key,
     put,
 )
+from vgpumgr.pool.control.tenants import Usage, list_queue
 from vgpumgr.pool.store.election import Election
 from vgpumgr.pool.store.interface import At, Compare, Delete, Transaction
 from vgpumgr.pool.store.steps import Steps, transacting
@@ -72,14 +73,14 @@ class Controller:
             yield from self._plan_host(view, host)
         for name in self._suspects.keys() - view.hosts.keys():
             del self._suspects[name]
-        placing = Placing(view)
+        placing, usage = Placing(view), Usage(view)
         claims = sorted(view.claims.values(), key=view.age)
         for claim in claims:
             if claim.host is not None:
-                yield from self._plan_granted(view, claim, placing)
-        for claim in claims:
-            if claim.host is None:
-                yield from self._plan_waiting(view, claim, placing)
+                yield from self._plan_granted(view, claim, placing, usage)
+        waiting = [claim for claim in claims if claim.host is None]
+        for claim in list_queue(view, waiting, usage):
+            yield from self._plan_waiting(view, claim, placing, usage)
 
     def _plan_host(self, view: View, host: HostRecord) -> Iterator[Transaction]:
         is_alive = host.name in view.alive
@@ -112,7 +113,7 @@ class Controller:
         return since_s
 
     def _plan_granted(
-        self, view: View, claim: ClaimRecord, placing: Placing
+        self, view: View, claim: ClaimRecord, placing: Placing, usage: Usage
     ) -> Iterator[Transaction]:
         lease = view.find_lease(claim)
         own = (view.at(claim.key),)
@@ -127,21 +128,24 @@ class Controller:
                     (*own, view.at(lease.key)), (put(replace(lease, is_ending=True)),)
                 )
         elif not _is_as_claimed(claim, lease):
-            yield from self._plan_resize(view, claim, lease, placing)
+            yield from self._plan_resize(view, claim, lease, placing, usage)
 
     def _plan_resize(
-        self, view: View, claim: ClaimRecord, lease: LeaseRecord, placing: Placing
+        self, view: View, claim: ClaimRecord, lease: LeaseRecord, placing: Placing, usage: Usage
     ) -> Iterator[Transaction]:
         found: Grant | str = "its class is gone"
         if claim.class_name in view.classes:
-            found = placing.resize(claim, lease)
+            left, more = usage.read_left(claim), placing.find_growth(claim, lease)
+            is_over = left is not None and more > left
+            found = usage.explain(claim, more) if is_over else placing.resize(claim, lease)
         if isinstance(found, str):
             yield from _explain(view, claim, f"it keeps what it has: {found}")
             return
+        usage.add(claim, found.total_milli - lease.total_milli)
         yield self._grant(view, claim, found, (view.at(lease.key),), lease.gpus)
 
     def _plan_waiting(
-        self, view: View, claim: ClaimRecord, placing: Placing
+        self, view: View, claim: ClaimRecord, placing: Placing, usage: Usage
     ) -> Iterator[Transaction]:
         if claim.is_ending:
             yield Transaction((view.at(claim.key),), (Delete(claim.key),))
@@ -149,10 +153,18 @@ class Controller:
         if claim.class_name not in view.classes:
             yield from _explain(view, claim, f"there is no class {claim.class_name}")
             return
-        grant = placing.place(claim)
+        if claim.tenant and claim.tenant not in view.tenants:
+            yield from _explain(view, claim, f"there is no tenant {claim.tenant}")
+            return
+        left = usage.read_left(claim)
+        if left is not None and (least := placing.find_least(claim)) > left:
+            yield from _explain(view, claim, usage.explain(claim, least))
+            return
+        grant = placing.place(claim, left)
         if grant is None:
             yield from _explain(view, claim, placing.explain(claim))
         else:
+            usage.add(claim, grant.total_milli)
             absent = At(f"{ROOT}lease/{grant.host}/{claim.name}", 0)
             yield self._grant(view, claim, grant, (absent,), ())
 
@@ -179,9 +191,12 @@ class Controller:
             claim.compute_percent,
             claim.if_lost,
         )
+        # a quota that was changed meanwhile is another one
+        tenant = (view.at(view.tenants[claim.tenant].key),) if claim.tenant in view.tenants else ()
         return Transaction(
             (
                 view.at(claim.key),
+                *tenant,
                 view.at(host.key),
                 view.at(alive_key(host.name)),
                 *lease_is,

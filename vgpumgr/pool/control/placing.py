@@ -22,6 +22,11 @@ class Grant:
     gpus: tuple[int, ...]
     milli: int
 
+    @property
+    def total_milli(self) -> int:
+        """Of all its GPUs together."""
+        return self.milli * len(self.gpus)
+
 
 def name_model(gpu: GpuRecord) -> str:
     """The scheduler's model: a share of memory is another part of a GPU of the same name with another size."""
@@ -66,8 +71,12 @@ class Placing:
             for demand in self._list_demands(claim)[:1]
         )
         self._choosers: dict[str, Chooser] = {}
+        #: the hosts that have a claim of each anti-affinity group
+        self._apart: dict[str, set[str]] = {}
         for lease in view.leases.values():
             self.take(Grant(lease.host, lease.gpus, lease.milli), lease.claim)
+            if lease.claim in view.claims:
+                self._note_host(view.claims[lease.claim], lease.host)
 
     def _list_demands(self, claim: ClaimRecord) -> list[Demand]:
         gpus = (group[0] for group in self._gpus.values())
@@ -85,22 +94,40 @@ class Placing:
                 task = Task(f"{grant.host}/{name}{suffix}", demand)
                 self._cluster.restore(Placement(task, number, found))
 
-    def place(self, claim: ClaimRecord) -> Grant | None:
-        """The GPUs that it gets now; they are free no longer. None where it has to wait."""
+    def _note_host(self, claim: ClaimRecord, host: str) -> None:
+        if claim.anti_affinity:
+            self._apart.setdefault(claim.anti_affinity, set()).add(host)
+
+    def _list_others(self, claim: ClaimRecord) -> set[int]:
+        """The groups of GPUs on hosts that have a claim of its anti-affinity group."""
+        hosts = self._apart.get(claim.anti_affinity, set())
+        return {number for number, key in enumerate(self._groups) if key[0] in hosts}
+
+    def find_least(self, claim: ClaimRecord) -> int:
+        """The least that it takes of the GPUs of its class together; 0 where there are none."""
+        return min((demand.total_milli for demand in self._list_demands(claim)), default=0)
+
+    def place(self, claim: ClaimRecord, left: int | None = None) -> Grant | None:
+        """The GPUs that it gets now, no more of them than is ``left``; they are free no longer. None where it has to
+        wait.
+        """
         kind = self._view.classes[claim.class_name]
         for demand in self._list_demands(claim):
+            if left is not None and demand.total_milli > left:
+                continue
             # the mix holds one moment; a chooser keeps up with what is taken
             chooser = self._choosers.get(kind.policy)
             if chooser is None:
                 chooser = open_chooser(kind.policy, self._cluster, self._mix)
                 self._choosers[kind.policy] = chooser
-            choice = chooser.choose(demand)
+            choice = chooser.choose(demand, self._list_others(claim))
             if choice is not None:
                 key = self._groups[choice.host]
                 host, gpus = key[0], self._gpus[key]
                 task = Task(f"{host}/{claim.name}", demand)
                 placement = self._cluster.place(task, *choice)
                 indices = tuple(gpus[place].index for place in placement.gpus)
+                self._note_host(claim, host)
                 return Grant(host, indices, demand.gpu_milli)
         return None
 
@@ -135,27 +162,50 @@ class Placing:
         demand = demands[0]
         if why := explain_impossible(self._cluster.hosts, demand):
             return _name_claim(why)
-        states = [self._cluster.read_state(number) for number in range(len(self._groups))]
+        others = self._list_others(claim)
+        states = [
+            self._cluster.read_state(number)
+            for number in range(len(self._groups))
+            if number not in others
+        ]
         models = [state for state in states if state.model in demand.models]
+        if not models:
+            hosts = ", ".join(sorted(self._apart[claim.anti_affinity]))
+            return f"anti-affinity {claim.anti_affinity} has a claim on each host already: {hosts}"
         nearest = max(models, key=lambda state: state.free_milli)
         return f"all are in use: {_name_claim(find_reason(nearest, demand) or 'a place is free')}"
 
-    def resize(self, claim: ClaimRecord, lease: LeaseRecord) -> Grant | str:
-        """The GPUs of its host that it has then, the ones of now first; or why it stays as it is."""
-        group = next(
+    def _find_group(self, lease: LeaseRecord) -> int | None:
+        """That of the lease's GPUs; None where its host is not ready."""
+        return next(
             (
-                (number, key)
+                number
                 for number, key in enumerate(self._groups)
                 if key[0] == lease.host and lease.gpus[0] in {gpu.index for gpu in self._gpus[key]}
             ),
             None,
         )
-        if group is None:
-            return f"host {lease.host} is not ready"
-        number, key = group
-        gpus, free = self._gpus[key], self._cluster.read_gpus(number)
+
+    def _count_milli(self, claim: ClaimRecord, number: int) -> int:
+        """How much the claim takes of each GPU of a group."""
         kind = self._view.classes[claim.class_name]
-        milli = GPU_MILLI if kind.whole else claim.count_milli(gpus[0].memory_bytes)
+        memory_bytes = self._gpus[self._groups[number]][0].memory_bytes
+        return GPU_MILLI if kind.whole else claim.count_milli(memory_bytes)
+
+    def find_growth(self, claim: ClaimRecord, lease: LeaseRecord) -> int:
+        """How much more its new size takes than its lease; below 0 where it is less."""
+        number = self._find_group(lease)
+        if number is None:
+            return 0
+        return claim.gpus * self._count_milli(claim, number) - lease.total_milli
+
+    def resize(self, claim: ClaimRecord, lease: LeaseRecord) -> Grant | str:
+        """The GPUs of its host that it has then, the ones of now first; or why it stays as it is."""
+        number = self._find_group(lease)
+        if number is None:
+            return f"host {lease.host} is not ready"
+        gpus, free = self._gpus[self._groups[number]], self._cluster.read_gpus(number)
+        milli = self._count_milli(claim, number)
         own = set(lease.gpus)
         if own - {gpu.index for gpu in gpus}:
             return f"its GPUs of host {lease.host} are of different models or sizes"

@@ -118,9 +118,33 @@ class ClassRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantRecord:
+    """A team, a course or a user that claims. ``gpu_milli`` is the most that all its leases have together (None: no
+    limit). Higher priorities are served first; of equal ones the tenant that has least for its weight. ``claims``
+    counts those that were made, so that each moves the revision.
+    """
+
+    name: str
+    gpu_milli: int | None = None
+    priority: int = 0
+    weight: int = 1
+    claims: int = 0
+
+    @property
+    def key(self) -> str:
+        """Its place in the store."""
+        return f"{ROOT}tenant/{self.name}"
+
+
+#: of claims that name none
+NO_TENANT = TenantRecord("")
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimRecord:
     """What a VM, a process or a container may use: so many GPUs, of each so much memory and time; without both it is
     a whole one. ``host`` is where its lease is; ``why`` says why it has none, or not the one that it asks for.
+    ``tenant`` is whose it is; empty: of none. Claims with the same ``anti_affinity`` are on different hosts.
     """
 
     name: str
@@ -132,6 +156,8 @@ class ClaimRecord:
     is_ending: bool = False
     host: str | None = None
     why: str = ""
+    tenant: str = ""
+    anti_affinity: str = ""
 
     @property
     def key(self) -> str:
@@ -167,6 +193,11 @@ class LeaseRecord:
         """Its place in the store."""
         return lease_key(self.host, self.claim)
 
+    @property
+    def total_milli(self) -> int:
+        """Of all its GPUs together."""
+        return self.milli * len(self.gpus)
+
 
 def check_name(name: str, what: str) -> None:
     """Raises UsageError."""
@@ -187,7 +218,12 @@ def alive_key(host: str) -> str:
     return f"{ROOT}alive/{host}"
 
 
-Record = HostRecord | GpuRecord | ClassRecord | ClaimRecord | LeaseRecord
+def format_gpus(milli: int) -> str:
+    """``4`` or ``0.5``: thousandths of a GPU as GPUs."""
+    return f"{milli / GPU_MILLI:g}"
+
+
+Record = HostRecord | GpuRecord | ClassRecord | TenantRecord | ClaimRecord | LeaseRecord
 
 
 def format_record(record: object) -> str:
@@ -228,6 +264,7 @@ class View:
         #: by HOST/INDEX
         self.gpus: dict[str, GpuRecord] = {}
         self.classes: dict[str, ClassRecord] = {}
+        self.tenants: dict[str, TenantRecord] = {}
         self.claims: dict[str, ClaimRecord] = {}
         #: by HOST/CLAIM
         self.leases: dict[str, LeaseRecord] = {}
@@ -236,6 +273,7 @@ class View:
             "host": (HostRecord, self.hosts),
             "gpu": (GpuRecord, self.gpus),
             "class": (ClassRecord, self.classes),
+            "tenant": (TenantRecord, self.tenants),
             "claim": (ClaimRecord, self.claims),
             "lease": (LeaseRecord, self.leases),
         }
@@ -275,6 +313,10 @@ class View:
     def find_lease(self, claim: ClaimRecord) -> LeaseRecord | None:
         """The lease of a claim, where it is granted."""
         return self.leases.get(f"{claim.host}/{claim.name}") if claim.host else None
+
+    def find_tenant(self, claim: ClaimRecord) -> TenantRecord:
+        """Whose the claim is; one without limits where it names none, or one that is gone."""
+        return self.tenants.get(claim.tenant, NO_TENANT)
 
     def is_ready(self, host: str) -> bool:
         """Whether something new may be granted there."""

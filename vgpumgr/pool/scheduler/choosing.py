@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from vgpumgr.pool.scheduler.cluster import Cluster
@@ -30,8 +31,8 @@ class Choice(NamedTuple):
 class Chooser(Protocol):
     """Chooses hosts of one cluster."""
 
-    def choose(self, demand: Demand) -> Choice | None:
-        """The host for a task with this demand; None where it fits nowhere."""
+    def choose(self, demand: Demand, without: Collection[int] = ()) -> Choice | None:
+        """The host for a task with this demand, none of those ``without``; None where it fits nowhere."""
 
 
 def open_chooser(name: str, cluster: Cluster, mix: Mix, seed: int = 0) -> Chooser:
@@ -65,8 +66,10 @@ class ScoringChooser:
         self._policy = policy
         self._queues: dict[Demand, _Queue] = {}
 
-    def choose(self, demand: Demand) -> Choice | None:
-        """The host for a task with this demand; None where it fits nowhere."""
+    def choose(self, demand: Demand, without: Collection[int] = ()) -> Choice | None:
+        """The host for a task with this demand, none of those ``without``; None where it fits nowhere."""
+        if without:
+            return self._choose_among_all(demand, without)
         queue = self._queues.get(demand)
         if queue is None:
             queue = self._queues[demand] = _Queue()
@@ -80,6 +83,17 @@ class ScoringChooser:
             heapq.heappop(heap)
             queue.known.discard(state)
         return None
+
+    def _choose_among_all(self, demand: Demand, without: Collection[int]) -> Choice | None:
+        """States are shared by hosts, so that what holds for some of these cannot be kept in a queue."""
+        best: tuple[tuple[float, ...], Choice] | None = None
+        for state, bucket in self._cluster.buckets.items():
+            host = next((host for host in reversed(bucket) if host not in without), None)
+            if host is not None and fits(state, demand):
+                key, piece = self._policy.score(state, demand)
+                if best is None or key < best[0]:
+                    best = key, Choice(host, piece)
+        return None if best is None else best[1]
 
     def _read_changes(self, queue: _Queue, demand: Demand) -> None:
         cluster = self._cluster
@@ -108,14 +122,14 @@ class RandomChooser:
         self._cluster = cluster
         self._random = random.Random(seed)
 
-    def choose(self, demand: Demand) -> Choice | None:
-        """The host for a task with this demand; None where it fits nowhere."""
+    def choose(self, demand: Demand, without: Collection[int] = ()) -> Choice | None:
+        """The host for a task with this demand, none of those ``without``; None where it fits nowhere."""
         cluster, draw = self._cluster, self._random
         count = len(cluster.hosts)
         found = None
         for _ in range(_TRIES if count else 0):
             host = draw.randrange(count)
-            if fits(cluster.read_state(host), demand):
+            if host not in without and fits(cluster.read_state(host), demand):
                 found = host
                 break
         if found is None:
@@ -124,6 +138,7 @@ class RandomChooser:
                 for state, bucket in cluster.buckets.items()
                 if fits(state, demand)
                 for host in bucket
+                if host not in without
             ]
             if not hosts:
                 return None

@@ -1,0 +1,186 @@
+"""What administrators ask of the tenants of a pool. Answers are plain data, as ``-o json`` has them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from vgpumgr.errors import ClassNotFoundError, TenantExistsError, TenantNotFoundError, UsageError
+from vgpumgr.model.text import list_near
+from vgpumgr.pool.control.placing import name_model
+from vgpumgr.pool.control.records import (
+    ClaimRecord,
+    ClassRecord,
+    TenantRecord,
+    View,
+    check_name,
+    put,
+)
+from vgpumgr.pool.control.tenants import Usage, divide, list_tenants
+from vgpumgr.pool.membership import Pool
+from vgpumgr.pool.scheduler.model import GPU_MILLI
+from vgpumgr.pool.sizes import read_size
+from vgpumgr.pool.store.interface import Delete
+
+
+class TenantOperations:
+    """The operations on the tenants of an open pool."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def list_all(self) -> list[dict[str, Any]]:
+        """Every tenant, by name."""
+        view = self._pool.view()
+        usage = Usage(view)
+        return [_describe(view, tenant, usage) for tenant in list_tenants(view)]
+
+    def show(self, name: str) -> dict[str, Any]:
+        """One tenant. Raises TenantNotFoundError."""
+        view = self._pool.view()
+        return _describe(view, find_tenant(view, name), Usage(view))
+
+    def create(
+        self, name: str, gpu_milli: int | None, priority: int, weight: int
+    ) -> dict[str, Any]:
+        """The new tenant. Raises TenantExistsError."""
+        check_name(name, "tenant")
+        view = self._pool.view()
+        exists = TenantExistsError(f"there is a tenant {name}", hint=f"vgpumgr tenant show {name}")
+        if name in view.tenants:
+            raise exists
+        tenant = TenantRecord(name, gpu_milli, priority, weight)
+        self._pool.change((view.at(tenant.key),), (put(tenant),), exists)
+        return self.show(name)
+
+    def change(self, name: str, changes: dict[str, int | None]) -> dict[str, Any]:
+        """The tenant with other values of some fields. What it has stays, also above its quota."""
+        view = self._pool.view()
+        tenant = find_tenant(view, name)
+        changed = replace(tenant, **changes)  # type: ignore[arg-type]
+        self._pool.change((view.at(tenant.key),), (put(changed),), _changed_meanwhile(name))
+        return self.show(name)
+
+    def split(
+        self, names: Sequence[str], profile: str, class_name: str, *, dry_run: bool
+    ) -> tuple[int, list[dict[str, Any]]]:
+        """Gives these tenants quotas of whole shares, or whole GPUs: all of the class are divided by weight, with none
+        left over. Those that have no entry are made. The number of all shares, and a row for each tenant.
+
+        Raises UsageError where GPUs differ in what such a share takes of them, or a tenant would get none.
+        """
+        for name in names:
+            check_name(name, "tenant")
+        view = self._pool.view()
+        milli, units = _count_units(view, profile, class_name)
+        tenants = [view.tenants.get(name, TenantRecord(name)) for name in names]
+        parts = divide(units, [tenant.weight for tenant in tenants])
+        if not all(parts):
+            raise UsageError(
+                f"{units} x {profile} cannot be divided among {len(tenants)} tenants",
+                why=f"tenant {names[parts.index(0)]} would get none",
+                hint="a smaller --profile, or other weights (vgpumgr tenant set)",
+            )
+        changed = [
+            replace(tenant, gpu_milli=part * milli)
+            for tenant, part in zip(tenants, parts, strict=True)
+        ]
+        if not dry_run:
+            compares = tuple(view.at(tenant.key) for tenant in tenants)
+            refusal = TenantExistsError(
+                "a tenant was changed at the same time", hint="the same again"
+            )
+            self._pool.change(compares, tuple(put(tenant) for tenant in changed), refusal)
+        usage = Usage(view)
+        rows = [
+            {**_describe(view, tenant, usage), "shares": part}
+            for tenant, part in zip(changed, parts, strict=True)
+        ]
+        return units, rows
+
+    def delete(self, name: str) -> None:
+        """Removes a tenant that has no claims. Raises TenantExistsError, which names them."""
+        view = self._pool.view()
+        tenant = find_tenant(view, name)
+        claims = sorted(claim.name for claim in view.claims.values() if claim.tenant == name)
+        if claims:
+            raise TenantExistsError(
+                f"tenant {name} has claims",
+                held_by=tuple(f"claim {claim}" for claim in claims),
+                hint=f"vgpumgr claim delete {claims[0]}",
+            )
+        # a claim that is made meanwhile moves the revision
+        self._pool.change((view.at(tenant.key),), (Delete(tenant.key),), _changed_meanwhile(name))
+
+
+def find_tenant(view: View, name: str) -> TenantRecord:
+    """Raises TenantNotFoundError with near names."""
+    if name in view.tenants:
+        return view.tenants[name]
+    near = list_near(name, view.tenants, n=2)
+    raise TenantNotFoundError(
+        f"the pool has no tenant {name}",
+        why=f"did you mean {' or '.join(near)}?" if near else None,
+        hint="vgpumgr tenant list",
+    )
+
+
+def count_claim(tenant: TenantRecord) -> TenantRecord:
+    """The tenant with a claim more: its revision moves, so that no tenant is removed while one is made."""
+    return replace(tenant, claims=tenant.claims + 1)
+
+
+def _count_units(view: View, profile: str, class_name: str) -> tuple[int, int]:
+    """How much of a GPU one such share takes, and how many all GPUs of the class have."""
+    memory, compute = read_size(profile)
+    kind = find_class(view, class_name)
+    claim = ClaimRecord("", class_name, 1, memory, compute)
+    gpus = [gpu for gpu in view.gpus.values() if not kind.models or gpu.model in kind.models]
+    sizes = {GPU_MILLI if kind.whole else claim.count_milli(gpu.memory_bytes) for gpu in gpus}
+    if not gpus or len(sizes) > 1 or max(sizes) > GPU_MILLI:
+        models = ", ".join(sorted({name_model(gpu) for gpu in gpus})) or "there are none"
+        raise UsageError(
+            f"the GPUs of class {class_name} cannot be divided into {profile}",
+            why=f"it has to be the same part of each of them: {models}",
+            hint="vgpumgr pool status",
+        )
+    milli = sizes.pop()
+    return milli, len(gpus) * (GPU_MILLI // milli)
+
+
+def find_class(view: View, name: str) -> ClassRecord:
+    """Raises ClassNotFoundError with near names."""
+    if name in view.classes:
+        return view.classes[name]
+    near = list_near(name, view.classes, n=1)
+    guess = f"did you mean {near[0]}? " if near else ""
+    raise ClassNotFoundError(
+        f"the pool has no class {name}",
+        why=f"{guess}there are {', '.join(sorted(view.classes))}",
+        hint=f"--class {near[0] if near else 'default'}",
+    )
+
+
+def _changed_meanwhile(name: str) -> TenantExistsError:
+    return TenantExistsError(f"tenant {name} was changed at the same time", hint="the same again")
+
+
+def _describe(view: View, tenant: TenantRecord, usage: Usage) -> dict[str, Any]:
+    claims = [claim for claim in view.claims.values() if claim.tenant == tenant.name]
+    states = Counter(_find_state(view, claim) for claim in claims)
+    return {
+        "name": tenant.name,
+        "quota_milli": tenant.gpu_milli,
+        "used_milli": usage.read(tenant.name),
+        "priority": tenant.priority,
+        "weight": tenant.weight,
+        "claims": {state: states[state] for state in ("granted", "waiting", "ending")},
+    }
+
+
+def _find_state(view: View, claim: ClaimRecord) -> str:
+    if claim.is_ending:
+        return "ending"
+    return "granted" if view.find_lease(claim) else "waiting"
