@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from typer import Argument, Context, Option
 
 from vgpumgr.cli.backend import open_pool
+from vgpumgr.cli.classes import format_free
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
     Column,
@@ -136,6 +137,37 @@ def show(context: Context, claim: ClaimName) -> None:
     """
     with open_pool(_check(context, "show")) as pool:
         _print(context, pool.show(claim))
+
+
+_CANDIDATES = (
+    value_column("name"),
+    value_column("model"),
+    Column("free", lambda row: format_free(row["free_milli"].values()), lambda row: sum(row["free_milli"].values())),
+    Column("chosen", lambda row: "yes" if row["chosen"] else or_absent(None)),
+    Column("why", lambda row: row["why"], wraps=True),
+)  # fmt: skip
+
+
+@app.listing("explain")
+def explain(context: Context, claim: ClaimName) -> None:
+    """Explain which host a claim has or would get.
+
+    Every host has its score, of which the least wins, or the reason why the claim gets no GPU there.
+    The claim's own lease counts as free.
+
+    \b
+    Examples:
+      vgpumgr claim explain train
+      vgpumgr claim explain train -o json
+    """
+    with open_pool(_check(context, "explain")) as pool:
+        row, rows = pool.explain(claim)
+    document = {"schema": _SCHEMA, "claim": row, "hosts": rows}
+    print_list(context, document, rows, _CANDIDATES, "name")
+    if row["why"]:
+        get_session(context).streams.note(
+            f"claim {claim} waits: {row['why']}" if row["place"] else f"claim {claim}: {row['why']}"
+        )
 
 
 @app.named("resize")

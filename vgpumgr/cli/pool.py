@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, BadParameter, Context, Option
+from typer import Argument, Context, Option
 
+from vgpumgr.cli import classes
 from vgpumgr.cli.backend import find_pool_host, init_pool, join_pool, leave_pool, open_pool
+from vgpumgr.cli.classes import POLICIES, format_free, read_policy
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
     ABSENT,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from vgpumgr.pool.store.gateway import Endpoints
 
 app = App()
+app.add_typer(classes.app, name="class", help="How GPUs are provided, and by which policy.")
 _SCHEMA = "vgpumgr/v1"
 _ERRORS = FileErrors(
     PoolFileMissingError,
@@ -48,17 +50,6 @@ _ERRORS = FileErrors(
 )
 #: impossible tasks that are named; the document has all
 _NAMED = 3
-
-
-def _policy(text: str) -> str:
-    from vgpumgr.model.text import list_near
-    from vgpumgr.pool.scheduler.choosing import POLICY_NAMES
-
-    if text in POLICY_NAMES:
-        return text
-    near = list_near(text, POLICY_NAMES, n=1)
-    guess = f"did you mean {near[0]}? " if near else ""
-    raise BadParameter(f"no policy is called {text!r}; {guess}there are {', '.join(POLICY_NAMES)}")
 
 
 Nodes = Annotated[
@@ -73,7 +64,6 @@ Tasks = Annotated[
         "--tasks", metavar="FILE", help="The tasks: name,cpu_milli,memory_mib,num_gpu,gpu_milli,..."
     ),
 ]
-_POLICIES = "fgd, best-fit, dot-product, gpu-packing, spread or random"
 
 
 @app.listing("simulate")
@@ -83,7 +73,7 @@ def simulate(
     tasks: Tasks,
     policies: Annotated[
         list[str] | None,
-        Option("--policy", metavar="POLICY", parser=_policy, help=f"{_POLICIES}; several."),
+        Option("--policy", metavar="POLICY", parser=read_policy, help=f"{POLICIES}; several."),
     ] = None,
     moves: Annotated[
         float,
@@ -177,7 +167,7 @@ def explain_task(
     nodes: Nodes,
     tasks: Tasks,
     policy: Annotated[
-        str, Option("--policy", metavar="POLICY", parser=_policy, help=f"{_POLICIES}.")
+        str, Option("--policy", metavar="POLICY", parser=read_policy, help=f"{POLICIES}.")
     ] = "fgd",
 ) -> None:
     """Explain which host a task gets, and why not another.
@@ -220,20 +210,12 @@ def explain_task(
     print_list(context, document, rows, _CANDIDATES, "name")
 
 
-def _describe_gpus(free: list[int]) -> str:
-    """``3x1000 190 4x0``: what is free of each, the most first."""
-    counts = Counter(sorted(free, reverse=True))
-    return (
-        " ".join(f"{n}x{milli}" if n > 1 else f"{milli}" for milli, n in counts.items()) or ABSENT
-    )
-
-
 _CANDIDATES = (
     value_column("name"),
     value_column("model"),
     value_column("cpu", "cpu_milli_free", right=True),
     value_column("memory_mib", "memory_mib_free", right=True, spare=True),
-    Column("gpus", lambda row: _describe_gpus(row["gpu_milli_free"])),
+    Column("gpus", lambda row: format_free(row["gpu_milli_free"])),
     Column("chosen", lambda row: "yes" if row["chosen"] else ABSENT),
     Column("why", lambda row: str(row["text"]), wraps=True),
 )
@@ -351,7 +333,7 @@ def init(
     etcd_cert: EtcdCert = None,
     etcd_key: EtcdKey = None,
     policy: Annotated[
-        str, Option("--policy", metavar="POLICY", parser=_policy, help=f"{_POLICIES}.")
+        str, Option("--policy", metavar="POLICY", parser=read_policy, help=f"{POLICIES}.")
     ] = "fgd",
 ) -> None:
     """Make a pool: of this host, or of all that use an etcd.
@@ -441,7 +423,7 @@ _HOSTS = (
         "models", lambda row: ", ".join(sorted({gpu["model"] for gpu in row["gpus"]})) or ABSENT
     ),
     Column("gpus", lambda row: str(len(row["gpus"])), right=True),
-    Column("free", lambda row: _describe_gpus([gpu["free_milli"] for gpu in row["gpus"]])),
+    Column("free", lambda row: format_free([gpu["free_milli"] for gpu in row["gpus"]])),
     value_column("leases", right=True),
 )
 

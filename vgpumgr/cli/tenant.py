@@ -171,8 +171,8 @@ def split(
 ) -> None:
     """Divide the GPUs of the pool among tenants.
 
-    By their weights, and in whole shares. Their quotas are all of the GPUs together: each gets its part, and where it does not come out
-    even some get one share more than others of their weight.
+    By their weights, and in whole shares. Their quotas are all of the GPUs together: each gets
+    its part, and where it does not come out even some get one share more than others.
 
     \b
     Examples:

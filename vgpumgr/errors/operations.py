@@ -349,3 +349,7 @@ class TenantNotFoundError(VgpumgrError, id="VG392", exit_code=Exit.NOT_FOUND):
 
 class TenantExistsError(VgpumgrError, id="VG393", exit_code=Exit.BUSY):
     """The pool has a tenant of this name, the tenant has claims, or it was changed at the same time."""
+
+
+class ClassExistsError(VgpumgrError, id="VG394", exit_code=Exit.BUSY):
+    """The pool has a class of this name, or the class has claims, or every pool has it."""

@@ -13,6 +13,8 @@ from vgpumgr.errors import (
     ClaimNotFoundError,
 )
 from vgpumgr.model.text import list_near
+from vgpumgr.pool.classes import ClassOperations, find_class
+from vgpumgr.pool.control.candidates import list_candidates
 from vgpumgr.pool.control.placing import Placing
 from vgpumgr.pool.control.records import (
     ClaimRecord,
@@ -27,7 +29,7 @@ from vgpumgr.pool.control.tenants import list_queue
 from vgpumgr.pool.leaving import find_dead, remove_host
 from vgpumgr.pool.membership import Pool
 from vgpumgr.pool.sizes import read_size
-from vgpumgr.pool.tenants import TenantOperations, count_claim, find_class, find_tenant
+from vgpumgr.pool.tenants import TenantOperations, count_claim, find_tenant
 
 #: of a claim that no controller has seen
 NO_ANSWER = "no controller has answered yet"
@@ -39,6 +41,7 @@ class PoolOperations:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self.tenants = TenantOperations(pool)
+        self.classes = ClassOperations(pool)
 
     def describe(self) -> dict[str, Any]:
         """The pool, its hosts and totals. Raises PoolStoreError."""
@@ -75,6 +78,14 @@ class PoolOperations:
     def show(self, name: str) -> dict[str, Any]:
         """One claim. Raises ClaimNotFoundError."""
         return _describe_claim(self._pool.view(), name)
+
+    def explain(self, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """One claim, and what each host would be for it: that which it has or would get first. Raises
+        ClaimNotFoundError.
+        """
+        view = self._pool.view()
+        claim = _find_claim(view, name)
+        return _describe_claim(view, name), [one.as_dict() for one in list_candidates(view, claim)]
 
     def create(
         self,

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from vgpumgr.errors import ClassNotFoundError, TenantExistsError, TenantNotFoundError, UsageError
+from vgpumgr.errors import TenantExistsError, TenantNotFoundError, UsageError
 from vgpumgr.model.text import list_near
+from vgpumgr.pool.classes import find_class
 from vgpumgr.pool.control.placing import name_model
 from vgpumgr.pool.control.records import (
     ClaimRecord,
-    ClassRecord,
     TenantRecord,
     View,
     check_name,
@@ -148,19 +148,6 @@ def _count_units(view: View, profile: str, class_name: str) -> tuple[int, int]:
         )
     milli = sizes.pop()
     return milli, len(gpus) * (GPU_MILLI // milli)
-
-
-def find_class(view: View, name: str) -> ClassRecord:
-    """Raises ClassNotFoundError with near names."""
-    if name in view.classes:
-        return view.classes[name]
-    near = list_near(name, view.classes, n=1)
-    guess = f"did you mean {near[0]}? " if near else ""
-    raise ClassNotFoundError(
-        f"the pool has no class {name}",
-        why=f"{guess}there are {', '.join(sorted(view.classes))}",
-        hint=f"--class {near[0] if near else 'default'}",
-    )
 
 
 def _changed_meanwhile(name: str) -> TenantExistsError:

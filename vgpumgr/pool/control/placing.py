@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import format_exact, format_size
 from vgpumgr.pool.control.records import ClaimRecord, ClassRecord, GpuRecord, LeaseRecord, View
-from vgpumgr.pool.scheduler.choosing import Chooser, open_chooser
+from vgpumgr.pool.scheduler.choosing import RANDOM, Chooser, open_chooser
 from vgpumgr.pool.scheduler.cluster import Cluster
 from vgpumgr.pool.scheduler.filters import explain_impossible, find_reason
 from vgpumgr.pool.scheduler.fragmentation import Mix
 from vgpumgr.pool.scheduler.model import GPU_MILLI, Demand, Host, Placement, Task
+from vgpumgr.pool.scheduler.policies import POLICIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,11 @@ def list_demands(claim: ClaimRecord, kind: ClassRecord, gpus: Iterable[GpuRecord
 
 
 class Placing:
-    """The hosts that are ready, with what is free of their GPUs; with ``everything`` all that joined, ready or not."""
+    """The hosts that are ready, with what is free of their GPUs; with ``everything`` all that joined, ready or not.
+    ``without`` names a claim whose own lease is not counted.
+    """
 
-    def __init__(self, view: View, *, everything: bool = False) -> None:
+    def __init__(self, view: View, *, everything: bool = False, without: str = "") -> None:
         self._view = view
         self._gpus: dict[tuple[str, str, int], list[GpuRecord]] = {}
         for gpu in view.gpus.values():
@@ -74,6 +77,8 @@ class Placing:
         #: the hosts that have a claim of each anti-affinity group
         self._apart: dict[str, set[str]] = {}
         for lease in view.leases.values():
+            if lease.claim == without:
+                continue
             self.take(Grant(lease.host, lease.gpus, lease.milli), lease.claim)
             if lease.claim in view.claims:
                 self._note_host(view.claims[lease.claim], lease.host)
@@ -138,6 +143,38 @@ class Placing:
             for number, key in enumerate(self._groups)
             for gpu, free in zip(self._gpus[key], self._cluster.read_gpus(number), strict=True)
         }
+
+    def list_groups(self) -> list[tuple[str, str, Mapping[int, int]]]:
+        """Of each host, and of each of its models: what is free of the GPUs, by their indices."""
+        return [
+            (
+                key[0],
+                name_model(gpus[0]),
+                {
+                    gpu.index: free
+                    for gpu, free in zip(gpus, self._cluster.read_gpus(number), strict=True)
+                },
+            )
+            for number, (key, gpus) in enumerate(self._gpus.items())
+        ]
+
+    def judge(self, claim: ClaimRecord, number: int) -> tuple[tuple[float, ...] | None, str]:
+        """The key by which the claim's policy prefers a group of GPUs, the least first, in words; or None, and why it
+        gets none of them.
+        """
+        kind, state = self._view.classes[claim.class_name], self._cluster.read_state(number)
+        demand = next((d for d in self._list_demands(claim) if state.model in d.models), None)
+        if demand is None:
+            return None, f"its GPUs are too small, or not of class {claim.class_name}"
+        if number in self._list_others(claim):
+            return None, f"it has a claim of anti-affinity {claim.anti_affinity}"
+        if reason := find_reason(state, demand):
+            return None, _name_claim(reason)
+        if kind.policy == RANDOM:
+            return (), "any host that it fits on"
+        policy = POLICIES[kind.policy](self._cluster.hosts, self._mix)
+        key = policy.score(state, demand)[0]
+        return key, policy.describe(key)
 
     def find_limit(self, claim: ClaimRecord) -> str | None:
         """Why no GPU can hold it even when nothing else is granted; None where one can, or where there is none."""

@@ -1,0 +1,154 @@
+"""Classes of a pool, and why a claim is where it is: each host with its score, or with the reason that excludes it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from tests.support.cli import Cli
+from tests.unit.test_pool_claims import claim, make_pool, ok, refused, serving
+from tests.unit.test_pool_claims import cli as cli
+from tests.unit.test_pool_tenants import make_store, run, share, write
+from vgpumgr.pool.control.candidates import Candidate, list_candidates
+from vgpumgr.pool.control.records import (
+    ROOT,
+    ClassRecord,
+    GpuRecord,
+    HostState,
+    TenantRecord,
+    View,
+    alive_key,
+    put,
+)
+from vgpumgr.pool.scheduler.choosing import POLICY_NAMES
+from vgpumgr.pool.store.interface import Delete
+
+GIB = 1 << 30
+
+
+def explain(view: View, name: str) -> dict[str, Candidate]:
+    return {f"{one.host} {one.model}": one for one in list_candidates(view, view.claims[name])}
+
+
+@pytest.mark.parametrize("policy", POLICY_NAMES)
+def test_the_host_with_the_least_score_is_the_one_that_is_granted(policy: str) -> None:
+    store = make_store(hosts=3)
+    write(store, put(ClassRecord("default", policy)), put(share("first", percent=30)))
+    write(store, put(GpuRecord("h1", 2, "GPU-x", "V100", 80 * GIB)))
+    run(store)
+    write(store, put(share("next", percent=60)))
+    view = View(store.range(ROOT))
+    found = list_candidates(view, view.claims["next"])
+    assert len(found) == 3
+    assert [one.chosen for one in found] == [True, False, False]
+    scores = [one.score for one in found]
+    assert None not in scores
+    assert scores[0] == min(scores)  # type: ignore[type-var]
+    if policy != "random":
+        assert run(store).claims["next"].host == found[0].host
+    # once it is granted it is explained as it was
+    view = run(store)
+    again = list_candidates(view, view.claims["next"])
+    assert again[0].host == view.claims["next"].host
+
+
+def test_every_host_has_its_reason() -> None:
+    store = make_store(hosts=5)
+    write(store, put(ClassRecord("default", models=("V100",))), put(TenantRecord("t", 600)))
+    for host in ("h0", "h1"):
+        write(store, *(put(replace(share(f"{host}-{n}", percent=90))) for n in range(2)))
+    write(store, put(GpuRecord("h4", 0, "GPU-y", "A100", 80 * GIB)))
+    write(store, Delete("p/gpu/h4/0001"))
+    for n in range(4):
+        write(store, put(replace(share(f"full-{n}", percent=90))))
+    view = run(store)
+    full = {lease.host for lease in view.leases.values()}
+    assert len(full) == 4  # 8 claims on 4 hosts of V100s
+    write(store, Delete(alive_key("h3")))
+    write(store, put(replace(view.hosts["h2"], state=HostState.FENCED)))
+    for name in ("h0-0", "h0-1", "full-0"):
+        lease = next(one for one in view.leases.values() if one.claim == name)
+        write(store, Delete(lease.key), Delete(f"p/claim/{name}"))
+    write(store, put(replace(share("late", "t", 60), anti_affinity="x")))
+    view = View(store.range(ROOT))
+    found = explain(view, "late")
+    reasons = {key.split()[0]: one.why for key, one in found.items()}
+    assert reasons["h2"] == "the host is fenced"
+    assert reasons["h3"] == "the host is suspect"
+    assert reasons["h4"] == "its GPUs are too small, or not of class default"
+    assert all(one.score is None for key, one in found.items() if key[:2] in ("h2", "h3", "h4"))
+    # a quota excludes it everywhere
+    write(store, put(TenantRecord("t", 500)))
+    why = {one.why for one in explain(View(store.range(ROOT)), "late").values()}
+    assert why == {"tenant t has 0 of its quota of 0.5 GPUs, and the claim needs 0.6"}
+
+
+def test_a_group_excludes_the_hosts_that_have_a_claim_of_it() -> None:
+    store = make_store(hosts=2)
+    write(store, put(replace(share("one"), anti_affinity="g")))
+    host = run(store).claims["one"].host
+    write(store, put(replace(share("two"), anti_affinity="g")))
+    found = {one.host: one for one in explain(View(store.range(ROOT)), "two").values()}
+    assert found[str(host)].why == "it has a claim of anti-affinity g"
+    assert not found[str(host)].chosen
+    assert sum(one.chosen for one in found.values()) == 1
+
+
+def test_by_command(cli: Cli) -> None:
+    make_pool(cli)
+    with serving():
+        claim(cli, "train", "share:8GiB,30%")
+        document = ok(cli.run("claim", "explain", "train", "-o", "json"))
+        (row,) = document["hosts"]
+        assert row["name"] == "a"
+        assert row["chosen"]
+        assert row["free_milli"] == {"0": 1000, "1": 1000}  # its own lease counts as free
+        assert row["score"]
+        claim(cli, "large", "whole", "--gpus", "2")
+        result = cli.run("claim", "explain", "large", terminal=True)
+        assert re.search(r"^a .* 1 GPU of 2 idle, and the claim", result.out, re.M)
+        assert "claim large waits: all are in use" in result.err
+    refused(cli.run("claim", "explain", "lrage", "-o", "json"), "VG383", 5)
+
+
+def test_classes_by_command(cli: Cli) -> None:
+    make_pool(cli)
+    words = ("-o", "json")
+    rows = ok(cli.run("pool", "class", "list", *words))["classes"]
+    assert [(row["name"], row["policy"], row["whole"]) for row in rows] == [
+        ("default", "fgd", False), ("spread", "spread", False), ("whole", "fgd", True)
+    ]  # fmt: skip
+    (model,) = {gpu["model"] for gpu in ok(cli.run("pool", "status", *words))["hosts"][0]["gpus"]}
+    made = ok(cli.run("pool", "class", "create", "big", "--whole", "--model", model, *words))
+    assert made["class"] == {
+        "name": "big", "policy": "fgd", "whole": True, "models": [model], "gpus": 2, "claims": 0
+    }  # fmt: skip
+    with serving():
+        one = claim(cli, "one", "share:8GiB,30%", "--class", "big")
+        assert one["lease"]["gpu_milli"] == 1000
+        error = refused(cli.run("pool", "class", "delete", "big", *words), "VG394", 6)
+        assert error["held_by"] == ["claim one"]
+        ok(cli.run("claim", "delete", "one", *words))
+    assert ok(cli.run("pool", "class", "delete", "big", *words))["deleted"]
+
+
+@pytest.mark.parametrize(
+    ("words", "number", "code", "says"),
+    [
+        ("pool class create Big", "VG100", 2, "no name of a class"),
+        ("pool class create spread", "VG394", 6, "there is a class spread"),
+        ("pool class create x --model A1000", "VG100", 2, "no GPU of the pool is a 'A1000'"),
+        ("pool class create x --policy fdg", "VG100", 2, "did you mean fgd?"),
+        ("pool class delete default", "VG394", 6, "every pool has it"),
+        ("pool class delete spraed", "VG385", 5, "did you mean spread?"),
+    ],
+)
+def test_each_bad_input_is_one_clear_error(
+    cli: Cli, words: str, number: str, code: int, says: str
+) -> None:
+    make_pool(cli)
+    error = refused(cli.run(*words.split(), "-o", "json"), number, code)
+    assert says in f"{error['error']} {error['why']}"
+    assert len(ok(cli.run("pool", "class", "list", "-o", "json"))["classes"]) == 3

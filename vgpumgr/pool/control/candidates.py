@@ -1,0 +1,107 @@
+"""Why a claim is where it is, or is not: every host with its score, or with the reason that excludes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vgpumgr.model.frozen import dataclass
+from vgpumgr.pool.control.placing import Placing
+from vgpumgr.pool.control.records import ClaimRecord, View
+from vgpumgr.pool.control.tenants import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """GPUs of one model on one host. ``free_milli`` is what is free of each, by its index; ``score`` is None where the
+    claim cannot have them, and ``why`` says the same in words.
+    """
+
+    host: str
+    model: str
+    free_milli: Mapping[int, int]
+    chosen: bool
+    score: tuple[float, ...] | None
+    why: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """As ``-o json`` has it."""
+        return {
+            "name": self.host,
+            "model": self.model,
+            "free_milli": {str(index): free for index, free in self.free_milli.items()},
+            "chosen": self.chosen,
+            "score": None if self.score is None else list(self.score),
+            "why": self.why,
+        }
+
+
+def list_candidates(view: View, claim: ClaimRecord) -> list[Candidate]:
+    """All hosts: that which the claim has or would get, then by score, then those that it cannot have.
+
+    The claim's own lease counts as free. A claim that is granted is where it was granted, also where another host would
+    be better by now.
+    """
+    placing = Placing(view, everything=True, without=claim.name)
+    groups = placing.list_groups()
+    excluded = _find_exclusion(view, claim, placing)
+    judged: list[tuple[tuple[float, ...] | None, str]] = []
+    for number, (host, _, _) in enumerate(groups):
+        if excluded is not None:
+            judged.append((None, excluded))
+        elif not view.is_ready(host):
+            judged.append((None, _describe_host(view, host)))
+        else:
+            judged.append(placing.judge(claim, number))
+    chosen = _find_chosen(view, claim)
+    found = [
+        Candidate(host, model, free, (host, model) == chosen, score, why)
+        for (host, model, free), (score, why) in zip(groups, judged, strict=True)
+    ]
+    return sorted(
+        found, key=lambda one: (not one.chosen, one.score is None, one.score or (), one.host)
+    )
+
+
+def _find_exclusion(view: View, claim: ClaimRecord, placing: Placing) -> str | None:
+    """What excludes the claim from every host."""
+    if claim.class_name not in view.classes:
+        return f"there is no class {claim.class_name}"
+    if claim.tenant and claim.tenant not in view.tenants:
+        return f"there is no tenant {claim.tenant}"
+    usage, lease = Usage(view), view.find_lease(claim)
+    if lease is not None:
+        usage.add(claim, -lease.total_milli)
+    left, least = usage.read_left(claim), placing.find_least(claim)
+    return usage.explain(claim, least) if left is not None and least > left else None
+
+
+def _describe_host(view: View, host: str) -> str:
+    record = view.hosts.get(host)
+    state = "gone" if record is None else str(record.state)
+    if state == "ready":
+        state = "suspect"  # no controller has written yet that it is not heard
+    return f"the host is {state}"
+
+
+def _find_chosen(view: View, claim: ClaimRecord) -> tuple[str, str] | None:
+    """The host and the model that it has, or would get now."""
+    lease = view.find_lease(claim)
+    if lease is not None:
+        host, gpus = lease.host, lease.gpus
+    else:
+        placing = Placing(view)
+        if _find_exclusion(view, claim, placing) is not None:
+            return None
+        grant = placing.place(claim, Usage(view).read_left(claim))
+        if grant is None:
+            return None
+        host, gpus = grant.host, grant.gpus
+    return next(
+        (
+            (host, model)
+            for name, model, free in Placing(view, everything=True).list_groups()
+            if name == host and gpus[0] in free
+        ),
+        None,
+    )
