@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of generalised eigenproblems, of reductions to tridiagonal and bidiagonal matrices, and of what is done with factors."""
+"""Cases of generalised eigenproblems, of reductions to tridiagonal and bidiagonal matrices, and of uses of factors."""
 
 from __future__ import annotations
 
