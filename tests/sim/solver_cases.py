@@ -22,14 +22,11 @@ from tests.sim.solver_client import (
     close,
     definite,
     draw,
+    part,
 )
+from tests.sim.solver_reductions import bidiagonal, generalised, of_factors, tridiagonal
 
 SIDES = (1, 2, 5, 17)
-
-
-def part(a: np.ndarray, uplo: int) -> np.ndarray:
-    """The half that a function reads or writes."""
-    return np.tril(a) if uplo == LOWER else np.triu(a)
 
 
 def whole(a: np.ndarray, uplo: int) -> np.ndarray:
@@ -436,7 +433,8 @@ def nothing(s: Solver) -> None:
 CASES = {
     case.__name__: case
     for case in (
-        cholesky, batches, lu, qr, indefinite, eigen, singular, jacobi, many_eigen, generic, unsymmetric, nothing,
+        cholesky, batches, lu, qr, indefinite, eigen, singular, jacobi, many_eigen, generic, unsymmetric,
+        generalised, tridiagonal, bidiagonal, of_factors, nothing,
     )
 }  # fmt: skip
 

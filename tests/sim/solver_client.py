@@ -61,6 +61,11 @@ def definite(random: np.random.Generator, letter: str, n: int) -> np.ndarray:
     return np.asarray(a @ a.conj().T + n * np.eye(n), LETTERS[letter][0])
 
 
+def part(a: np.ndarray, uplo: int) -> np.ndarray:
+    """The half that a function reads or writes."""
+    return np.tril(a) if uplo == LOWER else np.triu(a)
+
+
 def close(got: np.ndarray, want: np.ndarray, letter: str) -> None:
     """The same within the type's precision."""
     scale = max(1.0, float(np.abs(want).max(initial=0)))

@@ -300,11 +300,11 @@ import ctypes
 lib, handle, version = ctypes.CDLL("libcusolver.so.12"), ctypes.c_void_p(), ctypes.c_int()
 assert lib.cusolverDnCreate(ctypes.byref(handle)) == 9 and not handle.value
 assert lib.cusolverDnDpotrf(handle, 0, 1, None, 1, None, 0, None) == 1
-assert lib.cusolverSpCreate() == 9 and lib.cusolverDnSsygvd() == 9
+assert lib.cusolverSpCreate() == 9 and lib.cusolverDnSsygvdx() == 9
 assert lib.cusolverGetVersion(ctypes.byref(version)) == 0 and version.value == 12401
 """
     assert list_complaints_without_library(code) == [
         "vgpumgr: cuSOLVER, which the host does not have, is not supported over a forwarded GPU",
-        "vgpumgr: cusolverDnSsygvd is not supported over a forwarded GPU",
+        "vgpumgr: cusolverDnSsygvdx is not supported over a forwarded GPU",
         "vgpumgr: cusolverSpCreate is not supported over a forwarded GPU",
     ]

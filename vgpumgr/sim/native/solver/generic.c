@@ -195,3 +195,25 @@ SV_API(cusolverDnXgeev, void *handle, void *params, int left, int right, int64_t
 		return status;
 	return sv_geev(handle, type, left, right, n, a, lda, w_type, w, vl, ldvl, vr, ldvr, device, (int64_t)device_bytes, info);
 }
+
+/* ---- a triangle's inverse, which has no computing type and no parameters */
+
+static bool is_triangle(int type, int64_t n, int64_t lda)
+{
+	return (type == BL_R_32F || type == BL_R_64F || type == BL_C_32F || type == BL_C_64F) && sv_is_size(n) && !sv_short(lda, n);
+}
+
+SV_API(cusolverDnXtrtri_bufferSize, void *handle, int uplo, int diag, int64_t n, int type, void *a, int64_t lda, size_t *on_device,
+       size_t *on_host)
+{
+	(void)uplo, (void)diag, (void)a;
+	return give_sizes(handle, is_triangle(type, n, lda), type, n, 0, on_device, on_host);
+}
+
+SV_API(cusolverDnXtrtri, void *handle, int uplo, int diag, int64_t n, int type, void *a, int64_t lda, void *device, size_t device_bytes,
+       void *host, size_t host_bytes, int *info)
+{
+	int status = use_host(handle, is_triangle(type, n, lda), &(struct areas){ device, device_bytes, host, host_bytes }, 0);
+
+	return status == SV_SUCCESS ? sv_trtri(handle, type, uplo, diag, n, a, lda, device, (int64_t)device_bytes, info) : status;
+}

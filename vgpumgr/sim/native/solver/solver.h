@@ -13,6 +13,13 @@
 	BL_EXPORT int name(__VA_ARGS__);  \
 	int name(__VA_ARGS__)
 
+/* Functions of each type, by the letter and the words in their names. */
+#define SV_EACH(functions)                 \
+	functions(S, BL_R_32F, sy, or)     \
+	functions(D, BL_R_64F, sy, or)     \
+	functions(C, BL_C_32F, he, un)     \
+	functions(Z, BL_C_64F, he, un)
+
 /* cusolverStatus_t */
 enum {
 	SV_SUCCESS = 0,
@@ -23,7 +30,7 @@ enum {
 	SV_NOT_SUPPORTED = 9,
 };
 
-enum { SV_SPANS = 8, SV_BATCHED = 32 };
+enum { SV_SPANS = 10, SV_BATCHED = 32 };
 
 struct sv_handle {
 	uint32_t magic;
@@ -123,6 +130,27 @@ int sv_gesvd(void *handle, int type, int jobu, int jobvt, int64_t m, int64_t n, 
 	     int64_t ldvt, const void *area, int64_t bytes, int *info);
 int sv_gesvdj(void *handle, int type, int vectors, int econ, int m, int n, void *a, int lda, void *s, void *u, int ldu, void *v, int ldv,
 	      const void *area, int64_t bytes, int *info, struct sv_object *object, int batch, bool batched);
+
+/* ---- typed.c */
+/* The size of a work area in elements, where the shapes are right. */
+int sv_give_size(void *handle, bool right, int64_t elements, int *lwork);
+
+/* ---- reductions.c */
+int sv_sygvd(void *handle, int type, int problem, int vectors, int uplo, int n, void *a, int lda, void *b, int ldb, void *w,
+	     const void *area, int64_t bytes, int *info, struct sv_object *object);
+int sv_gebrd(void *handle, int type, int m, int n, void *a, int lda, void *d, void *e, void *tauq, void *taup, const void *area,
+	     int64_t bytes, int *info);
+int sv_orgbr(void *handle, int type, int side, int m, int n, int k, void *a, int lda, const void *tau, const void *area, int64_t bytes,
+	     int *info);
+int sv_sytrd(void *handle, int type, int uplo, int n, void *a, int lda, void *d, void *e, void *tau, const void *area, int64_t bytes,
+	     int *info);
+int sv_orgtr(void *handle, int type, int uplo, int n, void *a, int lda, const void *tau, const void *area, int64_t bytes, int *info);
+int sv_ormtr(void *handle, int type, int side, int uplo, int trans, int m, int n, void *a, int lda, const void *tau, void *c, int ldc,
+	     const void *area, int64_t bytes, int *info);
+int sv_sytri(void *handle, int type, int uplo, int n, void *a, int lda, const int *pivots, const void *area, int64_t bytes, int *info);
+int sv_lauum(void *handle, int type, int uplo, int n, void *a, int lda, const void *area, int64_t bytes, int *info);
+int sv_trtri(void *handle, int type, int uplo, int diag, int64_t n, void *a, int64_t lda, const void *area, int64_t bytes, int *info);
+int sv_laswp(void *handle, int type, int n, void *a, int lda, int first, int last, const int *pivots, int step);
 
 /* ---- objects.c */
 enum { SV_SYEVJ = 0x53765379, SV_GESVDJ = 0x53764765, SV_PARAMS = 0x53765061 };

@@ -3,7 +3,7 @@
 #include "solver.h"
 
 /* An area's size is asked of the same shapes that the function takes; elements of an area are the function's. */
-static int give_size(void *handle, bool right, int64_t elements, int *lwork)
+int sv_give_size(void *handle, bool right, int64_t elements, int *lwork)
 {
 	if (!sv_handle(handle))
 		return SV_NOT_INITIALIZED;
@@ -24,7 +24,7 @@ static bool is_matrix(int rows, int cols, int ld)
 	SV_API(cusolverDn##L##function##_bufferSize, void *handle, int uplo, int n, void *a, int lda, int *lwork)                   \
 	{                                                                                                                           \
 		(void)a;                                                                                                            \
-		return give_size(handle, uplo >= 0 && uplo <= 1 && is_matrix(n, n, lda), sv_elements(n, 0), lwork);                 \
+		return sv_give_size(handle, uplo >= 0 && uplo <= 1 && is_matrix(n, n, lda), sv_elements(n, 0), lwork);                 \
 	}                                                                                                                           \
 	SV_API(cusolverDn##L##function, void *handle, int uplo, int n, void *a, int lda, void *work, int lwork, int *info)          \
 	{                                                                                                                           \
@@ -50,7 +50,7 @@ static bool is_matrix(int rows, int cols, int ld)
 	SV_API(cusolverDn##L##getrf_bufferSize, void *handle, int m, int n, void *a, int lda, int *lwork)                           \
 	{                                                                                                                           \
 		(void)a;                                                                                                            \
-		return give_size(handle, is_matrix(m, n, lda), sv_elements(m, n), lwork);                                           \
+		return sv_give_size(handle, is_matrix(m, n, lda), sv_elements(m, n), lwork);                                           \
 	}                                                                                                                           \
 	SV_API(cusolverDn##L##getrf, void *handle, int m, int n, void *a, int lda, void *work, int *pivots, int *info)              \
 	{                                                                                                                           \
@@ -64,7 +64,7 @@ static bool is_matrix(int rows, int cols, int ld)
 	SV_API(cusolverDn##L##sytrf_bufferSize, void *handle, int n, void *a, int lda, int *lwork)                                  \
 	{                                                                                                                           \
 		(void)a;                                                                                                            \
-		return give_size(handle, is_matrix(n, n, lda), sv_elements(n, 0), lwork);                                           \
+		return sv_give_size(handle, is_matrix(n, n, lda), sv_elements(n, 0), lwork);                                           \
 	}                                                                                                                           \
 	SV_API(cusolverDn##L##sytrf, void *handle, int uplo, int n, void *a, int lda, int *pivots, void *work, int lwork, int *info) \
 	{                                                                                                                           \
@@ -73,7 +73,7 @@ static bool is_matrix(int rows, int cols, int ld)
 	SV_API(cusolverDn##L##geqrf_bufferSize, void *handle, int m, int n, void *a, int lda, int *lwork)                           \
 	{                                                                                                                           \
 		(void)a;                                                                                                            \
-		return give_size(handle, is_matrix(m, n, lda), sv_elements(m, n), lwork);                                           \
+		return sv_give_size(handle, is_matrix(m, n, lda), sv_elements(m, n), lwork);                                           \
 	}                                                                                                                           \
 	SV_API(cusolverDn##L##geqrf, void *handle, int m, int n, void *a, int lda, void *tau, void *work, int lwork, int *info)     \
 	{                                                                                                                           \
@@ -83,7 +83,7 @@ static bool is_matrix(int rows, int cols, int ld)
 	       int *lwork)                                                                                                          \
 	{                                                                                                                           \
 		(void)a, (void)tau;                                                                                                 \
-		return give_size(handle, is_matrix(m, n, lda) && n <= m && k >= 0 && k <= n, sv_elements(m, n), lwork);             \
+		return sv_give_size(handle, is_matrix(m, n, lda) && n <= m && k >= 0 && k <= n, sv_elements(m, n), lwork);             \
 	}                                                                                                                           \
 	SV_API(cusolverDn##L##or##gqr, void *handle, int m, int n, int k, void *a, int lda, const void *tau, void *work, int lwork, \
 	       int *info)                                                                                                           \
@@ -94,7 +94,7 @@ static bool is_matrix(int rows, int cols, int ld)
 	       const void *tau, const void *c, int ldc, int *lwork)                                                                 \
 	{                                                                                                                           \
 		(void)trans, (void)a, (void)tau, (void)c;                                                                           \
-		return give_size(handle, is_matrix(side ? n : m, k, lda) && is_matrix(m, n, ldc), sv_elements(m, n), lwork);        \
+		return sv_give_size(handle, is_matrix(side ? n : m, k, lda) && is_matrix(m, n, ldc), sv_elements(m, n), lwork);        \
 	}                                                                                                                           \
 	SV_API(cusolverDn##L##or##mqr, void *handle, int side, int trans, int m, int n, int k, const void *a, int lda,              \
 	       const void *tau, void *c, int ldc, void *work, int lwork, int *info)                                                 \
@@ -107,7 +107,7 @@ static bool is_matrix(int rows, int cols, int ld)
 	       const void *w, int *lwork)                                                                                           \
 	{                                                                                                                           \
 		(void)vectors, (void)uplo, (void)a, (void)w;                                                                        \
-		return give_size(handle, is_matrix(n, n, lda), sv_elements(n, 0), lwork);                                           \
+		return sv_give_size(handle, is_matrix(n, n, lda), sv_elements(n, 0), lwork);                                           \
 	}                                                                                                                           \
 	SV_API(cusolverDn##L##sy##evd, void *handle, int vectors, int uplo, int n, void *a, int lda, void *w, void *work,           \
 	       int lwork, int *info)                                                                                                \
@@ -118,7 +118,7 @@ static bool is_matrix(int rows, int cols, int ld)
 	       const void *w, int *lwork, void *object)                                                                             \
 	{                                                                                                                           \
 		(void)vectors, (void)uplo, (void)a, (void)w;                                                                        \
-		return give_size(handle, sv_object(object, SV_SYEVJ) && is_matrix(n, n, lda), sv_elements(n, 0), lwork);            \
+		return sv_give_size(handle, sv_object(object, SV_SYEVJ) && is_matrix(n, n, lda), sv_elements(n, 0), lwork);            \
 	}                                                                                                                           \
 	SV_API(cusolverDn##L##sy##evj, void *handle, int vectors, int uplo, int n, void *a, int lda, void *w, void *work,           \
 	       int lwork, int *info, void *object)                                                                                  \
@@ -132,7 +132,7 @@ static bool is_matrix(int rows, int cols, int ld)
 	       const void *w, int *lwork, void *object, int batch)                                                                  \
 	{                                                                                                                           \
 		(void)vectors, (void)uplo, (void)a, (void)w;                                                                        \
-		return give_size(handle, sv_object(object, SV_SYEVJ) && batch >= 0 && is_matrix(n, n, lda), sv_elements(n, 0),      \
+		return sv_give_size(handle, sv_object(object, SV_SYEVJ) && batch >= 0 && is_matrix(n, n, lda), sv_elements(n, 0),      \
 				 lwork);                                                                                            \
 	}                                                                                                                           \
 	SV_API(cusolverDn##L##sy##evjBatched, void *handle, int vectors, int uplo, int n, void *a, int lda, void *w, void *work,    \
@@ -147,7 +147,7 @@ static bool is_matrix(int rows, int cols, int ld)
 #define SINGULAR(L, type, sy, or)                                                                                                   \
 	SV_API(cusolverDn##L##gesvd_bufferSize, void *handle, int m, int n, int *lwork)                                             \
 	{                                                                                                                           \
-		return give_size(handle, n >= 0 && m >= n, sv_elements(m, n), lwork);                                               \
+		return sv_give_size(handle, n >= 0 && m >= n, sv_elements(m, n), lwork);                                               \
 	}                                                                                                                           \
 	SV_API(cusolverDn##L##gesvd, void *handle, signed char jobu, signed char jobvt, int m, int n, void *a, int lda, void *s,    \
 	       void *u, int ldu, void *vt, int ldvt, void *work, int lwork, void *rwork, int *info)                                 \
@@ -159,7 +159,7 @@ static bool is_matrix(int rows, int cols, int ld)
 	       const void *s, const void *u, int ldu, const void *v, int ldv, int *lwork, void *object)                             \
 	{                                                                                                                           \
 		(void)vectors, (void)econ, (void)a, (void)s, (void)u, (void)ldu, (void)v, (void)ldv;                                \
-		return give_size(handle, sv_object(object, SV_GESVDJ) && is_matrix(m, n, lda), sv_elements(m, n), lwork);           \
+		return sv_give_size(handle, sv_object(object, SV_GESVDJ) && is_matrix(m, n, lda), sv_elements(m, n), lwork);           \
 	}                                                                                                                           \
 	SV_API(cusolverDn##L##gesvdj, void *handle, int vectors, int econ, int m, int n, void *a, int lda, void *s, void *u,        \
 	       int ldu, void *v, int ldv, void *work, int lwork, int *info, void *object)                                           \
@@ -172,7 +172,7 @@ static bool is_matrix(int rows, int cols, int ld)
 	{                                                                                                                           \
 		bool right = sv_object(object, SV_GESVDJ) && batch >= 0 && m <= SV_BATCHED && n <= SV_BATCHED;                      \
 		(void)vectors, (void)a, (void)s, (void)u, (void)ldu, (void)v, (void)ldv;                                            \
-		return give_size(handle, right && is_matrix(m, n, lda), sv_elements(m, n), lwork);                                  \
+		return sv_give_size(handle, right && is_matrix(m, n, lda), sv_elements(m, n), lwork);                                  \
 	}                                                                                                                           \
 	SV_API(cusolverDn##L##gesvdjBatched, void *handle, int vectors, int m, int n, void *a, int lda, void *s, void *u, int ldu,  \
 	       void *v, int ldv, void *work, int lwork, int *info, void *object, int batch)                                         \
@@ -181,12 +181,6 @@ static bool is_matrix(int rows, int cols, int ld)
 				 sv_object(object, SV_GESVDJ), batch, true);                                                        \
 	}
 
-#define EACH(functions)                    \
-	functions(S, BL_R_32F, sy, or)     \
-	functions(D, BL_R_64F, sy, or)     \
-	functions(C, BL_C_32F, he, un)     \
-	functions(Z, BL_C_64F, he, un)
-
-EACH(FACTORS)
-EACH(EIGEN)
-EACH(SINGULAR)
+SV_EACH(FACTORS)
+SV_EACH(EIGEN)
+SV_EACH(SINGULAR)

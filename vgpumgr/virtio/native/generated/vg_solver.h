@@ -6,6 +6,8 @@
 
 #include <stddef.h>
 
+int cusolverDnCgebrd(void *handle, int m, int n, void *A, int lda, void *D, void *E, void *TAUQ, void *TAUP, void *Work, int Lwork, void *devInfo);
+int cusolverDnCgebrd_bufferSize(void *handle, int m, int n, void *Lwork);
 int cusolverDnCgeqrf(void *handle, int m, int n, void *A, int lda, void *tau, void *work, int lwork, void *info);
 int cusolverDnCgeqrf_bufferSize(void *handle, int m, int n, void *A, int lda, void *lwork);
 int cusolverDnCgesvd(void *handle, signed char jobu, signed char jobvt, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *VT, int ldvt, void *work, int lwork, void *rwork, void *info);
@@ -23,6 +25,15 @@ int cusolverDnCheevj(void *handle, int jobz, int uplo, int n, void *A, int lda, 
 int cusolverDnCheevjBatched(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *work, int lwork, void *info, void *params, int batchSize);
 int cusolverDnCheevjBatched_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork, void *params, int batchSize);
 int cusolverDnCheevj_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork, void *params);
+int cusolverDnChegvd(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *work, int lwork, void *info);
+int cusolverDnChegvd_bufferSize(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *lwork);
+int cusolverDnChegvj(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *work, int lwork, void *info, void *params);
+int cusolverDnChegvj_bufferSize(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *lwork, void *params);
+int cusolverDnChetrd(void *handle, int uplo, int n, void *A, int lda, void *d, void *e, void *tau, void *work, int lwork, void *info);
+int cusolverDnChetrd_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *d, void *e, void *tau, void *lwork);
+int cusolverDnClaswp(void *handle, int n, void *A, int lda, int k1, int k2, void *devIpiv, int incx);
+int cusolverDnClauum(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *devInfo);
+int cusolverDnClauum_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork);
 int cusolverDnCpotrf(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *info);
 int cusolverDnCpotrfBatched(void *handle, int uplo, int n, void *Aarray, int lda, void *infoArray, int batchSize);
 int cusolverDnCpotrf_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork);
@@ -32,10 +43,20 @@ int cusolverDnCpotrs(void *handle, int uplo, int n, int nrhs, void *A, int lda, 
 int cusolverDnCpotrsBatched(void *handle, int uplo, int n, int nrhs, void *Aarray, int lda, void *Barray, int ldb, void *info, int batchSize);
 int cusolverDnCsytrf(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *work, int lwork, void *info);
 int cusolverDnCsytrf_bufferSize(void *handle, int n, void *A, int lda, void *lwork);
+int cusolverDnCsytri(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *work, int lwork, void *info);
+int cusolverDnCsytri_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *lwork);
+int cusolverDnCungbr(void *handle, int side, int m, int n, int k, void *A, int lda, void *tau, void *work, int lwork, void *info);
+int cusolverDnCungbr_bufferSize(void *handle, int side, int m, int n, int k, void *A, int lda, void *tau, void *lwork);
 int cusolverDnCungqr(void *handle, int m, int n, int k, void *A, int lda, void *tau, void *work, int lwork, void *info);
 int cusolverDnCungqr_bufferSize(void *handle, int m, int n, int k, void *A, int lda, void *tau, void *lwork);
+int cusolverDnCungtr(void *handle, int uplo, int n, void *A, int lda, void *tau, void *work, int lwork, void *info);
+int cusolverDnCungtr_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *tau, void *lwork);
 int cusolverDnCunmqr(void *handle, int side, int trans, int m, int n, int k, void *A, int lda, void *tau, void *C, int ldc, void *work, int lwork, void *info);
 int cusolverDnCunmqr_bufferSize(void *handle, int side, int trans, int m, int n, int k, void *A, int lda, void *tau, void *C, int ldc, void *lwork);
+int cusolverDnCunmtr(void *handle, int side, int uplo, int trans, int m, int n, void *A, int lda, void *tau, void *C, int ldc, void *work, int lwork, void *info);
+int cusolverDnCunmtr_bufferSize(void *handle, int side, int uplo, int trans, int m, int n, void *A, int lda, void *tau, void *C, int ldc, void *lwork);
+int cusolverDnDgebrd(void *handle, int m, int n, void *A, int lda, void *D, void *E, void *TAUQ, void *TAUP, void *Work, int Lwork, void *devInfo);
+int cusolverDnDgebrd_bufferSize(void *handle, int m, int n, void *Lwork);
 int cusolverDnDgeqrf(void *handle, int m, int n, void *A, int lda, void *tau, void *work, int lwork, void *info);
 int cusolverDnDgeqrf_bufferSize(void *handle, int m, int n, void *A, int lda, void *lwork);
 int cusolverDnDgesvd(void *handle, signed char jobu, signed char jobvt, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *VT, int ldvt, void *work, int lwork, void *rwork, void *info);
@@ -47,10 +68,19 @@ int cusolverDnDgesvdj_bufferSize(void *handle, int jobz, int econ, int m, int n,
 int cusolverDnDgetrf(void *handle, int m, int n, void *A, int lda, void *work, void *ipiv, void *info);
 int cusolverDnDgetrf_bufferSize(void *handle, int m, int n, void *A, int lda, void *lwork);
 int cusolverDnDgetrs(void *handle, int trans, int n, int nrhs, void *A, int lda, void *ipiv, void *B, int ldb, void *info);
+int cusolverDnDlaswp(void *handle, int n, void *A, int lda, int k1, int k2, void *devIpiv, int incx);
+int cusolverDnDlauum(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *devInfo);
+int cusolverDnDlauum_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork);
+int cusolverDnDorgbr(void *handle, int side, int m, int n, int k, void *A, int lda, void *tau, void *work, int lwork, void *info);
+int cusolverDnDorgbr_bufferSize(void *handle, int side, int m, int n, int k, void *A, int lda, void *tau, void *lwork);
 int cusolverDnDorgqr(void *handle, int m, int n, int k, void *A, int lda, void *tau, void *work, int lwork, void *info);
 int cusolverDnDorgqr_bufferSize(void *handle, int m, int n, int k, void *A, int lda, void *tau, void *lwork);
+int cusolverDnDorgtr(void *handle, int uplo, int n, void *A, int lda, void *tau, void *work, int lwork, void *info);
+int cusolverDnDorgtr_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *tau, void *lwork);
 int cusolverDnDormqr(void *handle, int side, int trans, int m, int n, int k, void *A, int lda, void *tau, void *C, int ldc, void *work, int lwork, void *info);
 int cusolverDnDormqr_bufferSize(void *handle, int side, int trans, int m, int n, int k, void *A, int lda, void *tau, void *C, int ldc, void *lwork);
+int cusolverDnDormtr(void *handle, int side, int uplo, int trans, int m, int n, void *A, int lda, void *tau, void *C, int ldc, void *work, int lwork, void *info);
+int cusolverDnDormtr_bufferSize(void *handle, int side, int uplo, int trans, int m, int n, void *A, int lda, void *tau, void *C, int ldc, void *lwork);
 int cusolverDnDpotrf(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *info);
 int cusolverDnDpotrfBatched(void *handle, int uplo, int n, void *Aarray, int lda, void *infoArray, int batchSize);
 int cusolverDnDpotrf_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork);
@@ -64,9 +94,19 @@ int cusolverDnDsyevj(void *handle, int jobz, int uplo, int n, void *A, int lda, 
 int cusolverDnDsyevjBatched(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *work, int lwork, void *info, void *params, int batchSize);
 int cusolverDnDsyevjBatched_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork, void *params, int batchSize);
 int cusolverDnDsyevj_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork, void *params);
+int cusolverDnDsygvd(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *work, int lwork, void *info);
+int cusolverDnDsygvd_bufferSize(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *lwork);
+int cusolverDnDsygvj(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *work, int lwork, void *info, void *params);
+int cusolverDnDsygvj_bufferSize(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *lwork, void *params);
+int cusolverDnDsytrd(void *handle, int uplo, int n, void *A, int lda, void *d, void *e, void *tau, void *work, int lwork, void *info);
+int cusolverDnDsytrd_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *d, void *e, void *tau, void *lwork);
 int cusolverDnDsytrf(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *work, int lwork, void *info);
 int cusolverDnDsytrf_bufferSize(void *handle, int n, void *A, int lda, void *lwork);
+int cusolverDnDsytri(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *work, int lwork, void *info);
+int cusolverDnDsytri_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *lwork);
 int cusolverDnSetDeterministicMode(void *handle, int mode);
+int cusolverDnSgebrd(void *handle, int m, int n, void *A, int lda, void *D, void *E, void *TAUQ, void *TAUP, void *Work, int Lwork, void *devInfo);
+int cusolverDnSgebrd_bufferSize(void *handle, int m, int n, void *Lwork);
 int cusolverDnSgeqrf(void *handle, int m, int n, void *A, int lda, void *tau, void *work, int lwork, void *info);
 int cusolverDnSgeqrf_bufferSize(void *handle, int m, int n, void *A, int lda, void *lwork);
 int cusolverDnSgesvd(void *handle, signed char jobu, signed char jobvt, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *VT, int ldvt, void *work, int lwork, void *rwork, void *info);
@@ -78,10 +118,19 @@ int cusolverDnSgesvdj_bufferSize(void *handle, int jobz, int econ, int m, int n,
 int cusolverDnSgetrf(void *handle, int m, int n, void *A, int lda, void *work, void *ipiv, void *info);
 int cusolverDnSgetrf_bufferSize(void *handle, int m, int n, void *A, int lda, void *lwork);
 int cusolverDnSgetrs(void *handle, int trans, int n, int nrhs, void *A, int lda, void *ipiv, void *B, int ldb, void *info);
+int cusolverDnSlaswp(void *handle, int n, void *A, int lda, int k1, int k2, void *devIpiv, int incx);
+int cusolverDnSlauum(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *devInfo);
+int cusolverDnSlauum_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork);
+int cusolverDnSorgbr(void *handle, int side, int m, int n, int k, void *A, int lda, void *tau, void *work, int lwork, void *info);
+int cusolverDnSorgbr_bufferSize(void *handle, int side, int m, int n, int k, void *A, int lda, void *tau, void *lwork);
 int cusolverDnSorgqr(void *handle, int m, int n, int k, void *A, int lda, void *tau, void *work, int lwork, void *info);
 int cusolverDnSorgqr_bufferSize(void *handle, int m, int n, int k, void *A, int lda, void *tau, void *lwork);
+int cusolverDnSorgtr(void *handle, int uplo, int n, void *A, int lda, void *tau, void *work, int lwork, void *info);
+int cusolverDnSorgtr_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *tau, void *lwork);
 int cusolverDnSormqr(void *handle, int side, int trans, int m, int n, int k, void *A, int lda, void *tau, void *C, int ldc, void *work, int lwork, void *info);
 int cusolverDnSormqr_bufferSize(void *handle, int side, int trans, int m, int n, int k, void *A, int lda, void *tau, void *C, int ldc, void *lwork);
+int cusolverDnSormtr(void *handle, int side, int uplo, int trans, int m, int n, void *A, int lda, void *tau, void *C, int ldc, void *work, int lwork, void *info);
+int cusolverDnSormtr_bufferSize(void *handle, int side, int uplo, int trans, int m, int n, void *A, int lda, void *tau, void *C, int ldc, void *lwork);
 int cusolverDnSpotrf(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *info);
 int cusolverDnSpotrfBatched(void *handle, int uplo, int n, void *Aarray, int lda, void *infoArray, int batchSize);
 int cusolverDnSpotrf_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork);
@@ -95,8 +144,16 @@ int cusolverDnSsyevj(void *handle, int jobz, int uplo, int n, void *A, int lda, 
 int cusolverDnSsyevjBatched(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *work, int lwork, void *info, void *params, int batchSize);
 int cusolverDnSsyevjBatched_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork, void *params, int batchSize);
 int cusolverDnSsyevj_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork, void *params);
+int cusolverDnSsygvd(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *work, int lwork, void *info);
+int cusolverDnSsygvd_bufferSize(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *lwork);
+int cusolverDnSsygvj(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *work, int lwork, void *info, void *params);
+int cusolverDnSsygvj_bufferSize(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *lwork, void *params);
+int cusolverDnSsytrd(void *handle, int uplo, int n, void *A, int lda, void *d, void *e, void *tau, void *work, int lwork, void *info);
+int cusolverDnSsytrd_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *d, void *e, void *tau, void *lwork);
 int cusolverDnSsytrf(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *work, int lwork, void *info);
 int cusolverDnSsytrf_bufferSize(void *handle, int n, void *A, int lda, void *lwork);
+int cusolverDnSsytri(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *work, int lwork, void *info);
+int cusolverDnSsytri_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *lwork);
 int cusolverDnXgeev(void *handle, void *params, int jobvl, int jobvr, long long n, int dataTypeA, void *A, long long lda, int dataTypeW, void *W, int dataTypeVL, void *VL, long long ldvl, int dataTypeVR, void *VR, long long ldvr, int computeType, void *work, size_t onDevice, void *onHost, size_t onHostBytes, void *info);
 int cusolverDnXgeev_bufferSize(void *handle, void *params, int jobvl, int jobvr, long long n, int dataTypeA, void *A, long long lda, int dataTypeW, void *W, int dataTypeVL, void *VL, long long ldvl, int dataTypeVR, void *VR, long long ldvr, int computeType, void *onDevice, void *onHost);
 int cusolverDnXgeqrf(void *handle, void *params, long long m, long long n, int dataTypeA, void *A, long long lda, int dataTypeTau, void *tau, int computeType, void *work, size_t onDevice, void *onHost, size_t onHostBytes, void *info);
@@ -119,6 +176,10 @@ int cusolverDnXsyevjGetResidual(void *handle, void *info, void *residual);
 int cusolverDnXsyevjGetSweeps(void *handle, void *info, void *sweeps);
 int cusolverDnXsytrs(void *handle, int uplo, long long n, long long nrhs, int dataTypeA, void *A, long long lda, void *ipiv, int dataTypeB, void *B, long long ldb, void *work, size_t onDevice, void *onHost, size_t onHostBytes, void *info);
 int cusolverDnXsytrs_bufferSize(void *handle, int uplo, long long n, long long nrhs, int dataTypeA, void *A, long long lda, void *ipiv, int dataTypeB, void *B, long long ldb, void *onDevice, void *onHost);
+int cusolverDnXtrtri(void *handle, int uplo, int diag, long long n, int dataTypeA, void *A, long long lda, void *bufferOnDevice, size_t onDevice, void *bufferOnHost, size_t onHost, void *devInfo);
+int cusolverDnXtrtri_bufferSize(void *handle, int uplo, int diag, long long n, int dataTypeA, void *A, long long lda, void *onDevice, void *onHost);
+int cusolverDnZgebrd(void *handle, int m, int n, void *A, int lda, void *D, void *E, void *TAUQ, void *TAUP, void *Work, int Lwork, void *devInfo);
+int cusolverDnZgebrd_bufferSize(void *handle, int m, int n, void *Lwork);
 int cusolverDnZgeqrf(void *handle, int m, int n, void *A, int lda, void *tau, void *work, int lwork, void *info);
 int cusolverDnZgeqrf_bufferSize(void *handle, int m, int n, void *A, int lda, void *lwork);
 int cusolverDnZgesvd(void *handle, signed char jobu, signed char jobvt, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *VT, int ldvt, void *work, int lwork, void *rwork, void *info);
@@ -136,6 +197,15 @@ int cusolverDnZheevj(void *handle, int jobz, int uplo, int n, void *A, int lda, 
 int cusolverDnZheevjBatched(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *work, int lwork, void *info, void *params, int batchSize);
 int cusolverDnZheevjBatched_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork, void *params, int batchSize);
 int cusolverDnZheevj_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork, void *params);
+int cusolverDnZhegvd(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *work, int lwork, void *info);
+int cusolverDnZhegvd_bufferSize(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *lwork);
+int cusolverDnZhegvj(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *work, int lwork, void *info, void *params);
+int cusolverDnZhegvj_bufferSize(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *lwork, void *params);
+int cusolverDnZhetrd(void *handle, int uplo, int n, void *A, int lda, void *d, void *e, void *tau, void *work, int lwork, void *info);
+int cusolverDnZhetrd_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *d, void *e, void *tau, void *lwork);
+int cusolverDnZlaswp(void *handle, int n, void *A, int lda, int k1, int k2, void *devIpiv, int incx);
+int cusolverDnZlauum(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *devInfo);
+int cusolverDnZlauum_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork);
 int cusolverDnZpotrf(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *info);
 int cusolverDnZpotrfBatched(void *handle, int uplo, int n, void *Aarray, int lda, void *infoArray, int batchSize);
 int cusolverDnZpotrf_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork);
@@ -145,16 +215,24 @@ int cusolverDnZpotrs(void *handle, int uplo, int n, int nrhs, void *A, int lda, 
 int cusolverDnZpotrsBatched(void *handle, int uplo, int n, int nrhs, void *Aarray, int lda, void *Barray, int ldb, void *info, int batchSize);
 int cusolverDnZsytrf(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *work, int lwork, void *info);
 int cusolverDnZsytrf_bufferSize(void *handle, int n, void *A, int lda, void *lwork);
+int cusolverDnZsytri(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *work, int lwork, void *info);
+int cusolverDnZsytri_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *lwork);
+int cusolverDnZungbr(void *handle, int side, int m, int n, int k, void *A, int lda, void *tau, void *work, int lwork, void *info);
+int cusolverDnZungbr_bufferSize(void *handle, int side, int m, int n, int k, void *A, int lda, void *tau, void *lwork);
 int cusolverDnZungqr(void *handle, int m, int n, int k, void *A, int lda, void *tau, void *work, int lwork, void *info);
 int cusolverDnZungqr_bufferSize(void *handle, int m, int n, int k, void *A, int lda, void *tau, void *lwork);
+int cusolverDnZungtr(void *handle, int uplo, int n, void *A, int lda, void *tau, void *work, int lwork, void *info);
+int cusolverDnZungtr_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *tau, void *lwork);
 int cusolverDnZunmqr(void *handle, int side, int trans, int m, int n, int k, void *A, int lda, void *tau, void *C, int ldc, void *work, int lwork, void *info);
 int cusolverDnZunmqr_bufferSize(void *handle, int side, int trans, int m, int n, int k, void *A, int lda, void *tau, void *C, int ldc, void *lwork);
+int cusolverDnZunmtr(void *handle, int side, int uplo, int trans, int m, int n, void *A, int lda, void *tau, void *C, int ldc, void *work, int lwork, void *info);
+int cusolverDnZunmtr_bufferSize(void *handle, int side, int uplo, int trans, int m, int n, void *A, int lda, void *tau, void *C, int ldc, void *lwork);
 
-enum { SOLVER_FUNCTIONS = 143 };
+enum { SOLVER_FUNCTIONS = 221 };
 
 /* Places in the table of what sets a handle. */
 enum {
-	SOLVER_SETDETERMINISTICMODE = 15,
+	SOLVER_SETDETERMINISTICMODE = 20,
 };
 
 #endif

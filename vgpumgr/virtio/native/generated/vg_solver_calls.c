@@ -4,6 +4,11 @@
 #include "vg_solver.h"
 #include "blas_calls.h"
 
+static int call_cusolverDnDsygvj(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDsygvj) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12]);
+}
+
 static int call_cusolverDnZsytrf(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnZsytrf) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (int)w[6], (void *)w[7]);
@@ -24,6 +29,11 @@ static int call_cusolverDnXsyevjGetSweeps(void *function, void *handle, const ui
 	return ((__typeof__(cusolverDnXsyevjGetSweeps) *)function)(handle, (void *)w[0], (void *)w[1]);
 }
 
+static int call_cusolverDnZhegvj(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZhegvj) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12]);
+}
+
 static int call_cusolverDnXgesvdjGetSweeps(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnXgesvdjGetSweeps) *)function)(handle, (void *)w[0], (void *)w[1]);
@@ -37,6 +47,11 @@ static int call_cusolverDnCpotri(void *function, void *handle, const uint64_t *w
 static int call_cusolverDnCpotri_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnCpotri_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4]);
+}
+
+static int call_cusolverDnCsytri(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnCsytri) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (int)w[6], (void *)w[7]);
 }
 
 static int call_cusolverDnCungqr(void *function, void *handle, const uint64_t *w)
@@ -64,6 +79,16 @@ static int call_cusolverDnCheevjBatched_bufferSize(void *function, void *handle,
 	return ((__typeof__(cusolverDnCheevjBatched_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (int)w[8]);
 }
 
+static int call_cusolverDnDsytrd_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDsytrd_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7]);
+}
+
+static int call_cusolverDnZsytri(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZsytri) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (int)w[6], (void *)w[7]);
+}
+
 static int call_cusolverDnDsyevj(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnDsyevj) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9]);
@@ -84,6 +109,11 @@ static int call_cusolverDnSetDeterministicMode(void *function, void *handle, con
 	return ((__typeof__(cusolverDnSetDeterministicMode) *)function)(handle, (int)w[0]);
 }
 
+static int call_cusolverDnClaswp(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnClaswp) *)function)(handle, (int)w[0], (void *)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6]);
+}
+
 static int call_cusolverDnSsyevj_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnSsyevj_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (void *)w[7]);
@@ -94,14 +124,44 @@ static int call_cusolverDnXgetrf(void *function, void *handle, const uint64_t *w
 	return ((__typeof__(cusolverDnXgetrf) *)function)(handle, (void *)w[0], (long long)w[1], (long long)w[2], (int)w[3], (void *)w[4], (long long)w[5], (void *)w[6], (int)w[7], (void *)w[8], (size_t)w[9], (void *)w[10], (size_t)w[11], (void *)w[12]);
 }
 
+static int call_cusolverDnZungtr_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZungtr_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5]);
+}
+
 static int call_cusolverDnXgesvdjGetResidual(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnXgesvdjGetResidual) *)function)(handle, (void *)w[0], (void *)w[1]);
 }
 
+static int call_cusolverDnClauum_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnClauum_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4]);
+}
+
+static int call_cusolverDnZgebrd_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZgebrd_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2]);
+}
+
 static int call_cusolverDnCgetrf_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnCgetrf_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4]);
+}
+
+static int call_cusolverDnZlauum(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZlauum) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6]);
+}
+
+static int call_cusolverDnSlauum_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSlauum_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4]);
+}
+
+static int call_cusolverDnDsygvd(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDsygvd) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11]);
 }
 
 static int call_cusolverDnXsyevBatched(void *function, void *handle, const uint64_t *w)
@@ -134,6 +194,16 @@ static int call_cusolverDnXgeev_bufferSize(void *function, void *handle, const u
 	return ((__typeof__(cusolverDnXgeev_bufferSize) *)function)(handle, (void *)w[0], (int)w[1], (int)w[2], (long long)w[3], (int)w[4], (void *)w[5], (long long)w[6], (int)w[7], (void *)w[8], (int)w[9], (void *)w[10], (long long)w[11], (int)w[12], (void *)w[13], (long long)w[14], (int)w[15], (void *)w[16], (void *)w[17]);
 }
 
+static int call_cusolverDnSlauum(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSlauum) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6]);
+}
+
+static int call_cusolverDnZunmtr_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZunmtr_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10]);
+}
+
 static int call_cusolverDnSsyevd_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnSsyevd_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6]);
@@ -149,9 +219,19 @@ static int call_cusolverDnDgesvd(void *function, void *handle, const uint64_t *w
 	return ((__typeof__(cusolverDnDgesvd) *)function)(handle, (signed char)w[0], (signed char)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (int)w[10], (void *)w[11], (int)w[12], (void *)w[13], (void *)w[14]);
 }
 
+static int call_cusolverDnZhegvd(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZhegvd) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11]);
+}
+
 static int call_cusolverDnDormqr_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnDormqr_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10]);
+}
+
+static int call_cusolverDnDlaswp(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDlaswp) *)function)(handle, (int)w[0], (void *)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6]);
 }
 
 static int call_cusolverDnCheevd(void *function, void *handle, const uint64_t *w)
@@ -164,6 +244,11 @@ static int call_cusolverDnZheevd_bufferSize(void *function, void *handle, const 
 	return ((__typeof__(cusolverDnZheevd_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6]);
 }
 
+static int call_cusolverDnSlaswp(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSlaswp) *)function)(handle, (int)w[0], (void *)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6]);
+}
+
 static int call_cusolverDnCgesvdj(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnCgesvdj) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (int)w[10], (void *)w[11], (int)w[12], (void *)w[13], (void *)w[14]);
@@ -172,6 +257,11 @@ static int call_cusolverDnCgesvdj(void *function, void *handle, const uint64_t *
 static int call_cusolverDnDsyevd(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnDsyevd) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (int)w[7], (void *)w[8]);
+}
+
+static int call_cusolverDnSorgbr_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSorgbr_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (void *)w[7]);
 }
 
 static int call_cusolverDnZheevd(void *function, void *handle, const uint64_t *w)
@@ -184,9 +274,19 @@ static int call_cusolverDnCunmqr(void *function, void *handle, const uint64_t *w
 	return ((__typeof__(cusolverDnCunmqr) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10], (int)w[11], (void *)w[12]);
 }
 
+static int call_cusolverDnSsygvj(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSsygvj) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12]);
+}
+
 static int call_cusolverDnZpotrfBatched(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnZpotrfBatched) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (int)w[5]);
+}
+
+static int call_cusolverDnCsytri_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnCsytri_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5]);
 }
 
 static int call_cusolverDnXsyevBatched_bufferSize(void *function, void *handle, const uint64_t *w)
@@ -194,9 +294,29 @@ static int call_cusolverDnXsyevBatched_bufferSize(void *function, void *handle, 
 	return ((__typeof__(cusolverDnXsyevBatched_bufferSize) *)function)(handle, (void *)w[0], (int)w[1], (int)w[2], (long long)w[3], (int)w[4], (void *)w[5], (long long)w[6], (int)w[7], (void *)w[8], (int)w[9], (void *)w[10], (void *)w[11], (long long)w[12]);
 }
 
+static int call_cusolverDnCgebrd(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnCgebrd) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10]);
+}
+
+static int call_cusolverDnSsytri_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSsytri_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5]);
+}
+
 static int call_cusolverDnXgetrf_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnXgetrf_bufferSize) *)function)(handle, (void *)w[0], (long long)w[1], (long long)w[2], (int)w[3], (void *)w[4], (long long)w[5], (int)w[6], (void *)w[7], (void *)w[8]);
+}
+
+static int call_cusolverDnXtrtri_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnXtrtri_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (long long)w[2], (int)w[3], (void *)w[4], (long long)w[5], (void *)w[6], (void *)w[7]);
+}
+
+static int call_cusolverDnDorgtr(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDorgtr) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (int)w[6], (void *)w[7]);
 }
 
 static int call_cusolverDnXsyevd(void *function, void *handle, const uint64_t *w)
@@ -212,6 +332,11 @@ static int call_cusolverDnSorgqr(void *function, void *handle, const uint64_t *w
 static int call_cusolverDnSgeqrf_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnSgeqrf_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4]);
+}
+
+static int call_cusolverDnCungtr(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnCungtr) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (int)w[6], (void *)w[7]);
 }
 
 static int call_cusolverDnZheevjBatched_bufferSize(void *function, void *handle, const uint64_t *w)
@@ -232,6 +357,11 @@ static int call_cusolverDnCgesvdjBatched_bufferSize(void *function, void *handle
 static int call_cusolverDnZpotrf_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnZpotrf_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4]);
+}
+
+static int call_cusolverDnChegvd(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnChegvd) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11]);
 }
 
 static int call_cusolverDnSsyevj(void *function, void *handle, const uint64_t *w)
@@ -274,6 +404,11 @@ static int call_cusolverDnZgesvd(void *function, void *handle, const uint64_t *w
 	return ((__typeof__(cusolverDnZgesvd) *)function)(handle, (signed char)w[0], (signed char)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (int)w[10], (void *)w[11], (int)w[12], (void *)w[13], (void *)w[14]);
 }
 
+static int call_cusolverDnCungtr_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnCungtr_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5]);
+}
+
 static int call_cusolverDnXsyevd_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnXsyevd_bufferSize) *)function)(handle, (void *)w[0], (int)w[1], (int)w[2], (long long)w[3], (int)w[4], (void *)w[5], (long long)w[6], (int)w[7], (void *)w[8], (int)w[9], (void *)w[10], (void *)w[11]);
@@ -284,14 +419,34 @@ static int call_cusolverDnSgesvdj_bufferSize(void *function, void *handle, const
 	return ((__typeof__(cusolverDnSgesvdj_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12]);
 }
 
+static int call_cusolverDnZhetrd_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZhetrd_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7]);
+}
+
 static int call_cusolverDnZunmqr_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnZunmqr_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10]);
 }
 
+static int call_cusolverDnZhegvd_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZhegvd_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9]);
+}
+
+static int call_cusolverDnClauum(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnClauum) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6]);
+}
+
 static int call_cusolverDnXsytrs_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnXsytrs_bufferSize) *)function)(handle, (int)w[0], (long long)w[1], (long long)w[2], (int)w[3], (void *)w[4], (long long)w[5], (void *)w[6], (int)w[7], (void *)w[8], (long long)w[9], (void *)w[10], (void *)w[11]);
+}
+
+static int call_cusolverDnSsytri(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSsytri) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (int)w[6], (void *)w[7]);
 }
 
 static int call_cusolverDnZgetrs(void *function, void *handle, const uint64_t *w)
@@ -307,6 +462,11 @@ static int call_cusolverDnCheevj_bufferSize(void *function, void *handle, const 
 static int call_cusolverDnSpotrf_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnSpotrf_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4]);
+}
+
+static int call_cusolverDnXtrtri(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnXtrtri) *)function)(handle, (int)w[0], (int)w[1], (long long)w[2], (int)w[3], (void *)w[4], (long long)w[5], (void *)w[6], (size_t)w[7], (void *)w[8], (size_t)w[9], (void *)w[10]);
 }
 
 static int call_cusolverDnDsytrf_bufferSize(void *function, void *handle, const uint64_t *w)
@@ -339,9 +499,24 @@ static int call_cusolverDnZungqr_bufferSize(void *function, void *handle, const 
 	return ((__typeof__(cusolverDnZungqr_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6]);
 }
 
+static int call_cusolverDnChegvj(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnChegvj) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11], (void *)w[12]);
+}
+
+static int call_cusolverDnDsygvd_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDsygvd_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9]);
+}
+
 static int call_cusolverDnZgetrf_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnZgetrf_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4]);
+}
+
+static int call_cusolverDnSsygvd_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSsygvd_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9]);
 }
 
 static int call_cusolverDnXgesvd_bufferSize(void *function, void *handle, const uint64_t *w)
@@ -354,14 +529,34 @@ static int call_cusolverDnSgesvdjBatched(void *function, void *handle, const uin
 	return ((__typeof__(cusolverDnSgesvdjBatched) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (int)w[7], (void *)w[8], (int)w[9], (void *)w[10], (int)w[11], (void *)w[12], (void *)w[13], (int)w[14]);
 }
 
+static int call_cusolverDnDorgbr(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDorgbr) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9]);
+}
+
 static int call_cusolverDnDgetrf_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnDgetrf_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4]);
 }
 
+static int call_cusolverDnZhegvj_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZhegvj_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (void *)w[10]);
+}
+
+static int call_cusolverDnDorgbr_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDorgbr_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (void *)w[7]);
+}
+
 static int call_cusolverDnSorgqr_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnSorgqr_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6]);
+}
+
+static int call_cusolverDnSgebrd_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSgebrd_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2]);
 }
 
 static int call_cusolverDnZgesvdjBatched(void *function, void *handle, const uint64_t *w)
@@ -372,6 +567,11 @@ static int call_cusolverDnZgesvdjBatched(void *function, void *handle, const uin
 static int call_cusolverDnSsyevjBatched(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnSsyevjBatched) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (int)w[10]);
+}
+
+static int call_cusolverDnSsygvj_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSsygvj_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (void *)w[10]);
 }
 
 static int call_cusolverDnCgetrf(void *function, void *handle, const uint64_t *w)
@@ -414,6 +614,11 @@ static int call_cusolverDnSpotrf(void *function, void *handle, const uint64_t *w
 	return ((__typeof__(cusolverDnSpotrf) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6]);
 }
 
+static int call_cusolverDnChegvj_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnChegvj_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (void *)w[10]);
+}
+
 static int call_cusolverDnCgeqrf_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnCgeqrf_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4]);
@@ -424,9 +629,29 @@ static int call_cusolverDnSgesvdjBatched_bufferSize(void *function, void *handle
 	return ((__typeof__(cusolverDnSgesvdjBatched_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (int)w[7], (void *)w[8], (int)w[9], (void *)w[10], (void *)w[11], (int)w[12]);
 }
 
+static int call_cusolverDnSormtr(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSormtr) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10], (int)w[11], (void *)w[12]);
+}
+
+static int call_cusolverDnZgebrd(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZgebrd) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10]);
+}
+
 static int call_cusolverDnCheevd_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnCheevd_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6]);
+}
+
+static int call_cusolverDnDlauum(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDlauum) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6]);
+}
+
+static int call_cusolverDnSorgtr(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSorgtr) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (int)w[6], (void *)w[7]);
 }
 
 static int call_cusolverDnXpotrf(void *function, void *handle, const uint64_t *w)
@@ -442,6 +667,11 @@ static int call_cusolverDnDpotrf(void *function, void *handle, const uint64_t *w
 static int call_cusolverDnZgesvdjBatched_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnZgesvdjBatched_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (int)w[7], (void *)w[8], (int)w[9], (void *)w[10], (void *)w[11], (int)w[12]);
+}
+
+static int call_cusolverDnCungbr_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnCungbr_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (void *)w[7]);
 }
 
 static int call_cusolverDnDpotrf_bufferSize(void *function, void *handle, const uint64_t *w)
@@ -479,6 +709,11 @@ static int call_cusolverDnDgesvdj(void *function, void *handle, const uint64_t *
 	return ((__typeof__(cusolverDnDgesvdj) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (int)w[10], (void *)w[11], (int)w[12], (void *)w[13], (void *)w[14]);
 }
 
+static int call_cusolverDnDsytrd(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDsytrd) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9]);
+}
+
 static int call_cusolverDnCgesvd_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnCgesvd_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2]);
@@ -487,6 +722,16 @@ static int call_cusolverDnCgesvd_bufferSize(void *function, void *handle, const 
 static int call_cusolverDnXgeev(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnXgeev) *)function)(handle, (void *)w[0], (int)w[1], (int)w[2], (long long)w[3], (int)w[4], (void *)w[5], (long long)w[6], (int)w[7], (void *)w[8], (int)w[9], (void *)w[10], (long long)w[11], (int)w[12], (void *)w[13], (long long)w[14], (int)w[15], (void *)w[16], (size_t)w[17], (void *)w[18], (size_t)w[19], (void *)w[20]);
+}
+
+static int call_cusolverDnDormtr_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDormtr_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10]);
+}
+
+static int call_cusolverDnDorgtr_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDorgtr_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5]);
 }
 
 static int call_cusolverDnCunmqr_bufferSize(void *function, void *handle, const uint64_t *w)
@@ -504,9 +749,29 @@ static int call_cusolverDnDgesvd_bufferSize(void *function, void *handle, const 
 	return ((__typeof__(cusolverDnDgesvd_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2]);
 }
 
+static int call_cusolverDnZhetrd(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZhetrd) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9]);
+}
+
+static int call_cusolverDnZlauum_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZlauum_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4]);
+}
+
 static int call_cusolverDnDgeqrf_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnDgeqrf_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4]);
+}
+
+static int call_cusolverDnDormtr(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDormtr) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10], (int)w[11], (void *)w[12]);
+}
+
+static int call_cusolverDnSorgbr(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSorgbr) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9]);
 }
 
 static int call_cusolverDnCsytrf_bufferSize(void *function, void *handle, const uint64_t *w)
@@ -539,9 +804,19 @@ static int call_cusolverDnXpotrs(void *function, void *handle, const uint64_t *w
 	return ((__typeof__(cusolverDnXpotrs) *)function)(handle, (void *)w[0], (int)w[1], (long long)w[2], (long long)w[3], (int)w[4], (void *)w[5], (long long)w[6], (int)w[7], (void *)w[8], (long long)w[9], (void *)w[10]);
 }
 
+static int call_cusolverDnCungbr(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnCungbr) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9]);
+}
+
 static int call_cusolverDnDpotrsBatched(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnDpotrsBatched) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (int)w[8]);
+}
+
+static int call_cusolverDnChetrd(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnChetrd) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9]);
 }
 
 static int call_cusolverDnDormqr(void *function, void *handle, const uint64_t *w)
@@ -549,14 +824,39 @@ static int call_cusolverDnDormqr(void *function, void *handle, const uint64_t *w
 	return ((__typeof__(cusolverDnDormqr) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10], (int)w[11], (void *)w[12]);
 }
 
+static int call_cusolverDnCgebrd_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnCgebrd_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2]);
+}
+
 static int call_cusolverDnZgesvdj(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnZgesvdj) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9], (int)w[10], (void *)w[11], (int)w[12], (void *)w[13], (void *)w[14]);
 }
 
+static int call_cusolverDnDsytri_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDsytri_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5]);
+}
+
 static int call_cusolverDnSormqr_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnSormqr_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10]);
+}
+
+static int call_cusolverDnZunmtr(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZunmtr) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10], (int)w[11], (void *)w[12]);
+}
+
+static int call_cusolverDnZungbr_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZungbr_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (void *)w[7]);
+}
+
+static int call_cusolverDnZsytri_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZsytri_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5]);
 }
 
 static int call_cusolverDnSpotri_bufferSize(void *function, void *handle, const uint64_t *w)
@@ -574,6 +874,11 @@ static int call_cusolverDnSpotri(void *function, void *handle, const uint64_t *w
 	return ((__typeof__(cusolverDnSpotri) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6]);
 }
 
+static int call_cusolverDnChetrd_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnChetrd_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7]);
+}
+
 static int call_cusolverDnZpotrsBatched(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnZpotrsBatched) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (int)w[8]);
@@ -584,9 +889,24 @@ static int call_cusolverDnDgetrf(void *function, void *handle, const uint64_t *w
 	return ((__typeof__(cusolverDnDgetrf) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6]);
 }
 
+static int call_cusolverDnZlaswp(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZlaswp) *)function)(handle, (int)w[0], (void *)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6]);
+}
+
 static int call_cusolverDnZunmqr(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnZunmqr) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10], (int)w[11], (void *)w[12]);
+}
+
+static int call_cusolverDnDlauum_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDlauum_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4]);
+}
+
+static int call_cusolverDnSgebrd(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSgebrd) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10]);
 }
 
 static int call_cusolverDnCgesvdjBatched(void *function, void *handle, const uint64_t *w)
@@ -599,6 +919,26 @@ static int call_cusolverDnDsyevd_bufferSize(void *function, void *handle, const 
 	return ((__typeof__(cusolverDnDsyevd_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6]);
 }
 
+static int call_cusolverDnCunmtr(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnCunmtr) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10], (int)w[11], (void *)w[12]);
+}
+
+static int call_cusolverDnZungbr(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZungbr) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9]);
+}
+
+static int call_cusolverDnCunmtr_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnCunmtr_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10]);
+}
+
+static int call_cusolverDnZungtr(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnZungtr) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (int)w[6], (void *)w[7]);
+}
+
 static int call_cusolverDnCheevjBatched(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnCheevjBatched) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (int)w[10]);
@@ -609,9 +949,24 @@ static int call_cusolverDnDorgqr(void *function, void *handle, const uint64_t *w
 	return ((__typeof__(cusolverDnDorgqr) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (int)w[7], (void *)w[8]);
 }
 
+static int call_cusolverDnDgebrd(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDgebrd) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10]);
+}
+
+static int call_cusolverDnDgebrd_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDgebrd_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2]);
+}
+
 static int call_cusolverDnDpotri_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnDpotri_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4]);
+}
+
+static int call_cusolverDnSormtr_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSormtr_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (int)w[4], (void *)w[5], (int)w[6], (void *)w[7], (void *)w[8], (int)w[9], (void *)w[10]);
 }
 
 static int call_cusolverDnCpotrf(void *function, void *handle, const uint64_t *w)
@@ -634,9 +989,19 @@ static int call_cusolverDnXgeqrf(void *function, void *handle, const uint64_t *w
 	return ((__typeof__(cusolverDnXgeqrf) *)function)(handle, (void *)w[0], (long long)w[1], (long long)w[2], (int)w[3], (void *)w[4], (long long)w[5], (int)w[6], (void *)w[7], (int)w[8], (void *)w[9], (size_t)w[10], (void *)w[11], (size_t)w[12], (void *)w[13]);
 }
 
+static int call_cusolverDnChegvd_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnChegvd_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9]);
+}
+
 static int call_cusolverDnDgetrs(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnDgetrs) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (int)w[7], (void *)w[8]);
+}
+
+static int call_cusolverDnSsygvd(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSsygvd) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (int)w[10], (void *)w[11]);
 }
 
 static int call_cusolverDnSgetrs(void *function, void *handle, const uint64_t *w)
@@ -647,6 +1012,11 @@ static int call_cusolverDnSgetrs(void *function, void *handle, const uint64_t *w
 static int call_cusolverDnDpotri(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnDpotri) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6]);
+}
+
+static int call_cusolverDnSsytrd(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSsytrd) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (int)w[8], (void *)w[9]);
 }
 
 static int call_cusolverDnSgeqrf(void *function, void *handle, const uint64_t *w)
@@ -694,6 +1064,21 @@ static int call_cusolverDnZpotri(void *function, void *handle, const uint64_t *w
 	return ((__typeof__(cusolverDnZpotri) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6]);
 }
 
+static int call_cusolverDnDsytri(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDsytri) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (int)w[6], (void *)w[7]);
+}
+
+static int call_cusolverDnSsytrd_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSsytrd_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6], (void *)w[7]);
+}
+
+static int call_cusolverDnSorgtr_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnSorgtr_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5]);
+}
+
 static int call_cusolverDnDsyevjBatched_bufferSize(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnDsyevjBatched_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (void *)w[3], (int)w[4], (void *)w[5], (void *)w[6], (void *)w[7], (int)w[8]);
@@ -702,6 +1087,11 @@ static int call_cusolverDnDsyevjBatched_bufferSize(void *function, void *handle,
 static int call_cusolverDnSgetrf(void *function, void *handle, const uint64_t *w)
 {
 	return ((__typeof__(cusolverDnSgetrf) *)function)(handle, (int)w[0], (int)w[1], (void *)w[2], (int)w[3], (void *)w[4], (void *)w[5], (void *)w[6]);
+}
+
+static int call_cusolverDnDsygvj_bufferSize(void *function, void *handle, const uint64_t *w)
+{
+	return ((__typeof__(cusolverDnDsygvj_bufferSize) *)function)(handle, (int)w[0], (int)w[1], (int)w[2], (int)w[3], (void *)w[4], (int)w[5], (void *)w[6], (int)w[7], (void *)w[8], (void *)w[9], (void *)w[10]);
 }
 
 static int call_cusolverDnCpotrfBatched(void *function, void *handle, const uint64_t *w)
@@ -720,52 +1110,78 @@ static int call_cusolverDnZpotrs(void *function, void *handle, const uint64_t *w
 }
 
 blas_caller *const solver_callers[] = {
+	call_cusolverDnDsygvj,
 	call_cusolverDnZsytrf,
 	call_cusolverDnDsyevjBatched,
 	call_cusolverDnDpotrs,
 	call_cusolverDnXsyevjGetSweeps,
+	call_cusolverDnZhegvj,
 	call_cusolverDnXgesvdjGetSweeps,
 	call_cusolverDnCpotri,
 	call_cusolverDnCpotri_bufferSize,
+	call_cusolverDnCsytri,
 	call_cusolverDnCungqr,
 	call_cusolverDnSpotrs,
 	call_cusolverDnCpotrsBatched,
 	call_cusolverDnZheevj,
 	call_cusolverDnCheevjBatched_bufferSize,
+	call_cusolverDnDsytrd_bufferSize,
+	call_cusolverDnZsytri,
 	call_cusolverDnDsyevj,
 	call_cusolverDnXgetrs,
 	call_cusolverDnSpotrsBatched,
 	call_cusolverDnSetDeterministicMode,
+	call_cusolverDnClaswp,
 	call_cusolverDnSsyevj_bufferSize,
 	call_cusolverDnXgetrf,
+	call_cusolverDnZungtr_bufferSize,
 	call_cusolverDnXgesvdjGetResidual,
+	call_cusolverDnClauum_bufferSize,
+	call_cusolverDnZgebrd_bufferSize,
 	call_cusolverDnCgetrf_bufferSize,
+	call_cusolverDnZlauum,
+	call_cusolverDnSlauum_bufferSize,
+	call_cusolverDnDsygvd,
 	call_cusolverDnXsyevBatched,
 	call_cusolverDnDpotrfBatched,
 	call_cusolverDnXpotrf_bufferSize,
 	call_cusolverDnZgeqrf_bufferSize,
 	call_cusolverDnCgesvd,
 	call_cusolverDnXgeev_bufferSize,
+	call_cusolverDnSlauum,
+	call_cusolverDnZunmtr_bufferSize,
 	call_cusolverDnSsyevd_bufferSize,
 	call_cusolverDnSsyevd,
 	call_cusolverDnDgesvd,
+	call_cusolverDnZhegvd,
 	call_cusolverDnDormqr_bufferSize,
+	call_cusolverDnDlaswp,
 	call_cusolverDnCheevd,
 	call_cusolverDnZheevd_bufferSize,
+	call_cusolverDnSlaswp,
 	call_cusolverDnCgesvdj,
 	call_cusolverDnDsyevd,
+	call_cusolverDnSorgbr_bufferSize,
 	call_cusolverDnZheevd,
 	call_cusolverDnCunmqr,
+	call_cusolverDnSsygvj,
 	call_cusolverDnZpotrfBatched,
+	call_cusolverDnCsytri_bufferSize,
 	call_cusolverDnXsyevBatched_bufferSize,
+	call_cusolverDnCgebrd,
+	call_cusolverDnSsytri_bufferSize,
 	call_cusolverDnXgetrf_bufferSize,
+	call_cusolverDnXtrtri_bufferSize,
+	call_cusolverDnDorgtr,
 	call_cusolverDnXsyevd,
 	call_cusolverDnSorgqr,
 	call_cusolverDnSgeqrf_bufferSize,
+	call_cusolverDnCungtr,
 	call_cusolverDnZheevjBatched_bufferSize,
 	call_cusolverDnCheevj,
 	call_cusolverDnCgesvdjBatched_bufferSize,
 	call_cusolverDnZpotrf_bufferSize,
+	call_cusolverDnChegvd,
 	call_cusolverDnSsyevj,
 	call_cusolverDnCgesvdj_bufferSize,
 	call_cusolverDnCpotrf_bufferSize,
@@ -774,26 +1190,40 @@ blas_caller *const solver_callers[] = {
 	call_cusolverDnDgeqrf,
 	call_cusolverDnZgetrf,
 	call_cusolverDnZgesvd,
+	call_cusolverDnCungtr_bufferSize,
 	call_cusolverDnXsyevd_bufferSize,
 	call_cusolverDnSgesvdj_bufferSize,
+	call_cusolverDnZhetrd_bufferSize,
 	call_cusolverDnZunmqr_bufferSize,
+	call_cusolverDnZhegvd_bufferSize,
+	call_cusolverDnClauum,
 	call_cusolverDnXsytrs_bufferSize,
+	call_cusolverDnSsytri,
 	call_cusolverDnZgetrs,
 	call_cusolverDnCheevj_bufferSize,
 	call_cusolverDnSpotrf_bufferSize,
+	call_cusolverDnXtrtri,
 	call_cusolverDnDsytrf_bufferSize,
 	call_cusolverDnSgesvd_bufferSize,
 	call_cusolverDnXgesvd,
 	call_cusolverDnZpotrf,
 	call_cusolverDnZpotri_bufferSize,
 	call_cusolverDnZungqr_bufferSize,
+	call_cusolverDnChegvj,
+	call_cusolverDnDsygvd_bufferSize,
 	call_cusolverDnZgetrf_bufferSize,
+	call_cusolverDnSsygvd_bufferSize,
 	call_cusolverDnXgesvd_bufferSize,
 	call_cusolverDnSgesvdjBatched,
+	call_cusolverDnDorgbr,
 	call_cusolverDnDgetrf_bufferSize,
+	call_cusolverDnZhegvj_bufferSize,
+	call_cusolverDnDorgbr_bufferSize,
 	call_cusolverDnSorgqr_bufferSize,
+	call_cusolverDnSgebrd_bufferSize,
 	call_cusolverDnZgesvdjBatched,
 	call_cusolverDnSsyevjBatched,
+	call_cusolverDnSsygvj_bufferSize,
 	call_cusolverDnCgetrf,
 	call_cusolverDnZheevjBatched,
 	call_cusolverDnZgesvd_bufferSize,
@@ -802,12 +1232,18 @@ blas_caller *const solver_callers[] = {
 	call_cusolverDnZheevj_bufferSize,
 	call_cusolverDnSgesvd,
 	call_cusolverDnSpotrf,
+	call_cusolverDnChegvj_bufferSize,
 	call_cusolverDnCgeqrf_bufferSize,
 	call_cusolverDnSgesvdjBatched_bufferSize,
+	call_cusolverDnSormtr,
+	call_cusolverDnZgebrd,
 	call_cusolverDnCheevd_bufferSize,
+	call_cusolverDnDlauum,
+	call_cusolverDnSorgtr,
 	call_cusolverDnXpotrf,
 	call_cusolverDnDpotrf,
 	call_cusolverDnZgesvdjBatched_bufferSize,
+	call_cusolverDnCungbr_bufferSize,
 	call_cusolverDnDpotrf_bufferSize,
 	call_cusolverDnSsytrf,
 	call_cusolverDnSormqr,
@@ -815,40 +1251,68 @@ blas_caller *const solver_callers[] = {
 	call_cusolverDnDgesvdjBatched,
 	call_cusolverDnZgeqrf,
 	call_cusolverDnDgesvdj,
+	call_cusolverDnDsytrd,
 	call_cusolverDnCgesvd_bufferSize,
 	call_cusolverDnXgeev,
+	call_cusolverDnDormtr_bufferSize,
+	call_cusolverDnDorgtr_bufferSize,
 	call_cusolverDnCunmqr_bufferSize,
 	call_cusolverDnSgesvdj,
 	call_cusolverDnDgesvd_bufferSize,
+	call_cusolverDnZhetrd,
+	call_cusolverDnZlauum_bufferSize,
 	call_cusolverDnDgeqrf_bufferSize,
+	call_cusolverDnDormtr,
+	call_cusolverDnSorgbr,
 	call_cusolverDnCsytrf_bufferSize,
 	call_cusolverDnZungqr,
 	call_cusolverDnDgesvdj_bufferSize,
 	call_cusolverDnCpotrs,
 	call_cusolverDnDgesvdjBatched_bufferSize,
 	call_cusolverDnXpotrs,
+	call_cusolverDnCungbr,
 	call_cusolverDnDpotrsBatched,
+	call_cusolverDnChetrd,
 	call_cusolverDnDormqr,
+	call_cusolverDnCgebrd_bufferSize,
 	call_cusolverDnZgesvdj,
+	call_cusolverDnDsytri_bufferSize,
 	call_cusolverDnSormqr_bufferSize,
+	call_cusolverDnZunmtr,
+	call_cusolverDnZungbr_bufferSize,
+	call_cusolverDnZsytri_bufferSize,
 	call_cusolverDnSpotri_bufferSize,
 	call_cusolverDnDsyevj_bufferSize,
 	call_cusolverDnSpotri,
+	call_cusolverDnChetrd_bufferSize,
 	call_cusolverDnZpotrsBatched,
 	call_cusolverDnDgetrf,
+	call_cusolverDnZlaswp,
 	call_cusolverDnZunmqr,
+	call_cusolverDnDlauum_bufferSize,
+	call_cusolverDnSgebrd,
 	call_cusolverDnCgesvdjBatched,
 	call_cusolverDnDsyevd_bufferSize,
+	call_cusolverDnCunmtr,
+	call_cusolverDnZungbr,
+	call_cusolverDnCunmtr_bufferSize,
+	call_cusolverDnZungtr,
 	call_cusolverDnCheevjBatched,
 	call_cusolverDnDorgqr,
+	call_cusolverDnDgebrd,
+	call_cusolverDnDgebrd_bufferSize,
 	call_cusolverDnDpotri_bufferSize,
+	call_cusolverDnSormtr_bufferSize,
 	call_cusolverDnCpotrf,
 	call_cusolverDnSpotrfBatched,
 	call_cusolverDnZsytrf_bufferSize,
 	call_cusolverDnXgeqrf,
+	call_cusolverDnChegvd_bufferSize,
 	call_cusolverDnDgetrs,
+	call_cusolverDnSsygvd,
 	call_cusolverDnSgetrs,
 	call_cusolverDnDpotri,
+	call_cusolverDnSsytrd,
 	call_cusolverDnSgeqrf,
 	call_cusolverDnXgeqrf_bufferSize,
 	call_cusolverDnCgeqrf,
@@ -858,8 +1322,12 @@ blas_caller *const solver_callers[] = {
 	call_cusolverDnXsyevjGetResidual,
 	call_cusolverDnXsytrs,
 	call_cusolverDnZpotri,
+	call_cusolverDnDsytri,
+	call_cusolverDnSsytrd_bufferSize,
+	call_cusolverDnSorgtr_bufferSize,
 	call_cusolverDnDsyevjBatched_bufferSize,
 	call_cusolverDnSgetrf,
+	call_cusolverDnDsygvj_bufferSize,
 	call_cusolverDnCpotrfBatched,
 	call_cusolverDnCsytrf,
 	call_cusolverDnZpotrs,

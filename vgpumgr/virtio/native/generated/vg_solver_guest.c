@@ -3,996 +3,1542 @@
 
 #include "solver.h"
 
+SOLVER_API int cusolverDnDsygvj(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *work, int lwork, void *info, void *params)
+{
+	const uint64_t words[] = { (uint64_t)itype, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params };
+
+	return solver_call(handle, &solver_functions[0], words);
+}
+
 SOLVER_API int cusolverDnZsytrf(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[0], words);
+	return solver_call(handle, &solver_functions[1], words);
 }
 
 SOLVER_API int cusolverDnDsyevjBatched(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *work, int lwork, void *info, void *params, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params, (uint64_t)batchSize };
 
-	return solver_call(handle, &solver_functions[1], words);
+	return solver_call(handle, &solver_functions[2], words);
 }
 
 SOLVER_API int cusolverDnDpotrs(void *handle, int uplo, int n, int nrhs, void *A, int lda, void *B, int ldb, void *info)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[2], words);
+	return solver_call(handle, &solver_functions[3], words);
 }
 
 SOLVER_API int cusolverDnXsyevjGetSweeps(void *handle, void *info, void *sweeps)
 {
 	const uint64_t words[] = { (uintptr_t)info, (uintptr_t)sweeps };
 
-	return solver_call(handle, &solver_functions[3], words);
+	return solver_call(handle, &solver_functions[4], words);
+}
+
+SOLVER_API int cusolverDnZhegvj(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *work, int lwork, void *info, void *params)
+{
+	const uint64_t words[] = { (uint64_t)itype, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params };
+
+	return solver_call(handle, &solver_functions[5], words);
 }
 
 SOLVER_API int cusolverDnXgesvdjGetSweeps(void *handle, void *info, void *sweeps)
 {
 	const uint64_t words[] = { (uintptr_t)info, (uintptr_t)sweeps };
 
-	return solver_call(handle, &solver_functions[4], words);
+	return solver_call(handle, &solver_functions[6], words);
 }
 
 SOLVER_API int cusolverDnCpotri(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[5], words);
+	return solver_call(handle, &solver_functions[7], words);
 }
 
 SOLVER_API int cusolverDnCpotri_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[6], words);
+	return solver_ask(handle, &solver_functions[8], words);
+}
+
+SOLVER_API int cusolverDnCsytri(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[9], words);
 }
 
 SOLVER_API int cusolverDnCungqr(void *handle, int m, int n, int k, void *A, int lda, void *tau, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[7], words);
+	return solver_call(handle, &solver_functions[10], words);
 }
 
 SOLVER_API int cusolverDnSpotrs(void *handle, int uplo, int n, int nrhs, void *A, int lda, void *B, int ldb, void *info)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[8], words);
+	return solver_call(handle, &solver_functions[11], words);
 }
 
 SOLVER_API int cusolverDnCpotrsBatched(void *handle, int uplo, int n, int nrhs, void *Aarray, int lda, void *Barray, int ldb, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)info, (uint64_t)batchSize };
 
-	return solver_call(handle, &solver_functions[9], words);
+	return solver_call(handle, &solver_functions[12], words);
 }
 
 SOLVER_API int cusolverDnZheevj(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *work, int lwork, void *info, void *params)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params };
 
-	return solver_call(handle, &solver_functions[10], words);
+	return solver_call(handle, &solver_functions[13], words);
 }
 
 SOLVER_API int cusolverDnCheevjBatched_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork, void *params, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)lwork, (uintptr_t)params, (uint64_t)batchSize };
 
-	return solver_ask(handle, &solver_functions[11], words);
+	return solver_ask(handle, &solver_functions[14], words);
+}
+
+SOLVER_API int cusolverDnDsytrd_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *d, void *e, void *tau, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)d, (uintptr_t)e, (uintptr_t)tau, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[15], words);
+}
+
+SOLVER_API int cusolverDnZsytri(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[16], words);
 }
 
 SOLVER_API int cusolverDnDsyevj(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *work, int lwork, void *info, void *params)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params };
 
-	return solver_call(handle, &solver_functions[12], words);
+	return solver_call(handle, &solver_functions[17], words);
 }
 
 SOLVER_API int cusolverDnXgetrs(void *handle, void *params, int trans, long long n, long long nrhs, int dataTypeA, void *A, long long lda, void *ipiv, int dataTypeB, void *B, long long ldb, void *info)
 {
 	const uint64_t words[] = { (uintptr_t)params, (uint64_t)trans, (uint64_t)n, (uint64_t)nrhs, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uint64_t)dataTypeB, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[13], words);
+	return solver_call(handle, &solver_functions[18], words);
 }
 
 SOLVER_API int cusolverDnSpotrsBatched(void *handle, int uplo, int n, int nrhs, void *Aarray, int lda, void *Barray, int ldb, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)info, (uint64_t)batchSize };
 
-	return solver_call(handle, &solver_functions[14], words);
+	return solver_call(handle, &solver_functions[19], words);
+}
+
+SOLVER_API int cusolverDnClaswp(void *handle, int n, void *A, int lda, int k1, int k2, void *devIpiv, int incx)
+{
+	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uint64_t)k1, (uint64_t)k2, (uintptr_t)devIpiv, (uint64_t)incx };
+
+	return solver_call(handle, &solver_functions[21], words);
 }
 
 SOLVER_API int cusolverDnSsyevj_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork, void *params)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)lwork, (uintptr_t)params };
 
-	return solver_ask(handle, &solver_functions[16], words);
+	return solver_ask(handle, &solver_functions[22], words);
 }
 
 SOLVER_API int cusolverDnXgetrf(void *handle, void *params, long long m, long long n, int dataTypeA, void *A, long long lda, void *ipiv, int computeType, void *work, size_t onDevice, void *onHost, size_t onHostBytes, void *info)
 {
 	const uint64_t words[] = { (uintptr_t)params, (uint64_t)m, (uint64_t)n, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uint64_t)computeType, (uintptr_t)work, (uint64_t)onDevice, (uintptr_t)onHost, (uint64_t)onHostBytes, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[17], words);
+	return solver_call(handle, &solver_functions[23], words);
+}
+
+SOLVER_API int cusolverDnZungtr_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *tau, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[24], words);
 }
 
 SOLVER_API int cusolverDnXgesvdjGetResidual(void *handle, void *info, void *residual)
 {
 	const uint64_t words[] = { (uintptr_t)info, (uintptr_t)residual };
 
-	return solver_call(handle, &solver_functions[18], words);
+	return solver_call(handle, &solver_functions[25], words);
+}
+
+SOLVER_API int cusolverDnClauum_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[26], words);
+}
+
+SOLVER_API int cusolverDnZgebrd_bufferSize(void *handle, int m, int n, void *Lwork)
+{
+	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)Lwork };
+
+	return solver_ask(handle, &solver_functions[27], words);
 }
 
 SOLVER_API int cusolverDnCgetrf_bufferSize(void *handle, int m, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[19], words);
+	return solver_ask(handle, &solver_functions[28], words);
+}
+
+SOLVER_API int cusolverDnZlauum(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *devInfo)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)devInfo };
+
+	return solver_call(handle, &solver_functions[29], words);
+}
+
+SOLVER_API int cusolverDnSlauum_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[30], words);
+}
+
+SOLVER_API int cusolverDnDsygvd(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)itype, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[31], words);
 }
 
 SOLVER_API int cusolverDnXsyevBatched(void *handle, void *params, int jobz, int uplo, long long n, int dataTypeA, void *A, long long lda, int dataTypeW, void *W, int computeType, void *work, size_t onDevice, void *onHost, size_t onHostBytes, void *info, long long batchSize)
 {
 	const uint64_t words[] = { (uintptr_t)params, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uint64_t)dataTypeW, (uintptr_t)W, (uint64_t)computeType, (uintptr_t)work, (uint64_t)onDevice, (uintptr_t)onHost, (uint64_t)onHostBytes, (uintptr_t)info, (uint64_t)batchSize };
 
-	return solver_call(handle, &solver_functions[20], words);
+	return solver_call(handle, &solver_functions[32], words);
 }
 
 SOLVER_API int cusolverDnDpotrfBatched(void *handle, int uplo, int n, void *Aarray, int lda, void *infoArray, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)infoArray, (uint64_t)batchSize };
 
-	return solver_call(handle, &solver_functions[21], words);
+	return solver_call(handle, &solver_functions[33], words);
 }
 
 SOLVER_API int cusolverDnXpotrf_bufferSize(void *handle, void *params, int uplo, long long n, int dataTypeA, void *A, long long lda, int computeType, void *onDevice, void *onHost)
 {
 	const uint64_t words[] = { (uintptr_t)params, (uint64_t)uplo, (uint64_t)n, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uint64_t)computeType, (uintptr_t)onDevice, (uintptr_t)onHost };
 
-	return solver_ask(handle, &solver_functions[22], words);
+	return solver_ask(handle, &solver_functions[34], words);
 }
 
 SOLVER_API int cusolverDnZgeqrf_bufferSize(void *handle, int m, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[23], words);
+	return solver_ask(handle, &solver_functions[35], words);
 }
 
 SOLVER_API int cusolverDnCgesvd(void *handle, signed char jobu, signed char jobvt, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *VT, int ldvt, void *work, int lwork, void *rwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)jobu, (uint64_t)jobvt, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)VT, (uint64_t)ldvt, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)rwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[24], words);
+	return solver_call(handle, &solver_functions[36], words);
 }
 
 SOLVER_API int cusolverDnXgeev_bufferSize(void *handle, void *params, int jobvl, int jobvr, long long n, int dataTypeA, void *A, long long lda, int dataTypeW, void *W, int dataTypeVL, void *VL, long long ldvl, int dataTypeVR, void *VR, long long ldvr, int computeType, void *onDevice, void *onHost)
 {
 	const uint64_t words[] = { (uintptr_t)params, (uint64_t)jobvl, (uint64_t)jobvr, (uint64_t)n, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uint64_t)dataTypeW, (uintptr_t)W, (uint64_t)dataTypeVL, (uintptr_t)VL, (uint64_t)ldvl, (uint64_t)dataTypeVR, (uintptr_t)VR, (uint64_t)ldvr, (uint64_t)computeType, (uintptr_t)onDevice, (uintptr_t)onHost };
 
-	return solver_ask(handle, &solver_functions[25], words);
+	return solver_ask(handle, &solver_functions[37], words);
+}
+
+SOLVER_API int cusolverDnSlauum(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *devInfo)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)devInfo };
+
+	return solver_call(handle, &solver_functions[38], words);
+}
+
+SOLVER_API int cusolverDnZunmtr_bufferSize(void *handle, int side, int uplo, int trans, int m, int n, void *A, int lda, void *tau, void *C, int ldc, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[39], words);
 }
 
 SOLVER_API int cusolverDnSsyevd_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[26], words);
+	return solver_ask(handle, &solver_functions[40], words);
 }
 
 SOLVER_API int cusolverDnSsyevd(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[27], words);
+	return solver_call(handle, &solver_functions[41], words);
 }
 
 SOLVER_API int cusolverDnDgesvd(void *handle, signed char jobu, signed char jobvt, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *VT, int ldvt, void *work, int lwork, void *rwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)jobu, (uint64_t)jobvt, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)VT, (uint64_t)ldvt, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)rwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[28], words);
+	return solver_call(handle, &solver_functions[42], words);
+}
+
+SOLVER_API int cusolverDnZhegvd(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)itype, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[43], words);
 }
 
 SOLVER_API int cusolverDnDormqr_bufferSize(void *handle, int side, int trans, int m, int n, int k, void *A, int lda, void *tau, void *C, int ldc, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[29], words);
+	return solver_ask(handle, &solver_functions[44], words);
+}
+
+SOLVER_API int cusolverDnDlaswp(void *handle, int n, void *A, int lda, int k1, int k2, void *devIpiv, int incx)
+{
+	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uint64_t)k1, (uint64_t)k2, (uintptr_t)devIpiv, (uint64_t)incx };
+
+	return solver_call(handle, &solver_functions[45], words);
 }
 
 SOLVER_API int cusolverDnCheevd(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[30], words);
+	return solver_call(handle, &solver_functions[46], words);
 }
 
 SOLVER_API int cusolverDnZheevd_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[31], words);
+	return solver_ask(handle, &solver_functions[47], words);
+}
+
+SOLVER_API int cusolverDnSlaswp(void *handle, int n, void *A, int lda, int k1, int k2, void *devIpiv, int incx)
+{
+	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uint64_t)k1, (uint64_t)k2, (uintptr_t)devIpiv, (uint64_t)incx };
+
+	return solver_call(handle, &solver_functions[48], words);
 }
 
 SOLVER_API int cusolverDnCgesvdj(void *handle, int jobz, int econ, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *V, int ldv, void *work, int lwork, void *info, void *params)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)econ, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)V, (uint64_t)ldv, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params };
 
-	return solver_call(handle, &solver_functions[32], words);
+	return solver_call(handle, &solver_functions[49], words);
 }
 
 SOLVER_API int cusolverDnDsyevd(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[33], words);
+	return solver_call(handle, &solver_functions[50], words);
+}
+
+SOLVER_API int cusolverDnSorgbr_bufferSize(void *handle, int side, int m, int n, int k, void *A, int lda, void *tau, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)side, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[51], words);
 }
 
 SOLVER_API int cusolverDnZheevd(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[34], words);
+	return solver_call(handle, &solver_functions[52], words);
 }
 
 SOLVER_API int cusolverDnCunmqr(void *handle, int side, int trans, int m, int n, int k, void *A, int lda, void *tau, void *C, int ldc, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[35], words);
+	return solver_call(handle, &solver_functions[53], words);
+}
+
+SOLVER_API int cusolverDnSsygvj(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *work, int lwork, void *info, void *params)
+{
+	const uint64_t words[] = { (uint64_t)itype, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params };
+
+	return solver_call(handle, &solver_functions[54], words);
 }
 
 SOLVER_API int cusolverDnZpotrfBatched(void *handle, int uplo, int n, void *Aarray, int lda, void *infoArray, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)infoArray, (uint64_t)batchSize };
 
-	return solver_call(handle, &solver_functions[36], words);
+	return solver_call(handle, &solver_functions[55], words);
+}
+
+SOLVER_API int cusolverDnCsytri_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[56], words);
 }
 
 SOLVER_API int cusolverDnXsyevBatched_bufferSize(void *handle, void *params, int jobz, int uplo, long long n, int dataTypeA, void *A, long long lda, int dataTypeW, void *W, int computeType, void *onDevice, void *onHost, long long batchSize)
 {
 	const uint64_t words[] = { (uintptr_t)params, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uint64_t)dataTypeW, (uintptr_t)W, (uint64_t)computeType, (uintptr_t)onDevice, (uintptr_t)onHost, (uint64_t)batchSize };
 
-	return solver_ask(handle, &solver_functions[37], words);
+	return solver_ask(handle, &solver_functions[57], words);
+}
+
+SOLVER_API int cusolverDnCgebrd(void *handle, int m, int n, void *A, int lda, void *D, void *E, void *TAUQ, void *TAUP, void *Work, int Lwork, void *devInfo)
+{
+	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)D, (uintptr_t)E, (uintptr_t)TAUQ, (uintptr_t)TAUP, (uintptr_t)Work, (uint64_t)Lwork, (uintptr_t)devInfo };
+
+	return solver_call(handle, &solver_functions[58], words);
+}
+
+SOLVER_API int cusolverDnSsytri_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[59], words);
 }
 
 SOLVER_API int cusolverDnXgetrf_bufferSize(void *handle, void *params, long long m, long long n, int dataTypeA, void *A, long long lda, int computeType, void *onDevice, void *onHost)
 {
 	const uint64_t words[] = { (uintptr_t)params, (uint64_t)m, (uint64_t)n, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uint64_t)computeType, (uintptr_t)onDevice, (uintptr_t)onHost };
 
-	return solver_ask(handle, &solver_functions[38], words);
+	return solver_ask(handle, &solver_functions[60], words);
+}
+
+SOLVER_API int cusolverDnXtrtri_bufferSize(void *handle, int uplo, int diag, long long n, int dataTypeA, void *A, long long lda, void *onDevice, void *onHost)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)diag, (uint64_t)n, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uintptr_t)onDevice, (uintptr_t)onHost };
+
+	return solver_ask(handle, &solver_functions[61], words);
+}
+
+SOLVER_API int cusolverDnDorgtr(void *handle, int uplo, int n, void *A, int lda, void *tau, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[62], words);
 }
 
 SOLVER_API int cusolverDnXsyevd(void *handle, void *params, int jobz, int uplo, long long n, int dataTypeA, void *A, long long lda, int dataTypeW, void *W, int computeType, void *work, size_t onDevice, void *onHost, size_t onHostBytes, void *info)
 {
 	const uint64_t words[] = { (uintptr_t)params, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uint64_t)dataTypeW, (uintptr_t)W, (uint64_t)computeType, (uintptr_t)work, (uint64_t)onDevice, (uintptr_t)onHost, (uint64_t)onHostBytes, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[39], words);
+	return solver_call(handle, &solver_functions[63], words);
 }
 
 SOLVER_API int cusolverDnSorgqr(void *handle, int m, int n, int k, void *A, int lda, void *tau, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[40], words);
+	return solver_call(handle, &solver_functions[64], words);
 }
 
 SOLVER_API int cusolverDnSgeqrf_bufferSize(void *handle, int m, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[41], words);
+	return solver_ask(handle, &solver_functions[65], words);
+}
+
+SOLVER_API int cusolverDnCungtr(void *handle, int uplo, int n, void *A, int lda, void *tau, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[66], words);
 }
 
 SOLVER_API int cusolverDnZheevjBatched_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork, void *params, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)lwork, (uintptr_t)params, (uint64_t)batchSize };
 
-	return solver_ask(handle, &solver_functions[42], words);
+	return solver_ask(handle, &solver_functions[67], words);
 }
 
 SOLVER_API int cusolverDnCheevj(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *work, int lwork, void *info, void *params)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params };
 
-	return solver_call(handle, &solver_functions[43], words);
+	return solver_call(handle, &solver_functions[68], words);
 }
 
 SOLVER_API int cusolverDnCgesvdjBatched_bufferSize(void *handle, int jobz, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *V, int ldv, void *lwork, void *params, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)V, (uint64_t)ldv, (uintptr_t)lwork, (uintptr_t)params, (uint64_t)batchSize };
 
-	return solver_ask(handle, &solver_functions[44], words);
+	return solver_ask(handle, &solver_functions[69], words);
 }
 
 SOLVER_API int cusolverDnZpotrf_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[45], words);
+	return solver_ask(handle, &solver_functions[70], words);
+}
+
+SOLVER_API int cusolverDnChegvd(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)itype, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[71], words);
 }
 
 SOLVER_API int cusolverDnSsyevj(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *work, int lwork, void *info, void *params)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params };
 
-	return solver_call(handle, &solver_functions[46], words);
+	return solver_call(handle, &solver_functions[72], words);
 }
 
 SOLVER_API int cusolverDnCgesvdj_bufferSize(void *handle, int jobz, int econ, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *V, int ldv, void *lwork, void *params)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)econ, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)V, (uint64_t)ldv, (uintptr_t)lwork, (uintptr_t)params };
 
-	return solver_ask(handle, &solver_functions[47], words);
+	return solver_ask(handle, &solver_functions[73], words);
 }
 
 SOLVER_API int cusolverDnCpotrf_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[48], words);
+	return solver_ask(handle, &solver_functions[74], words);
 }
 
 SOLVER_API int cusolverDnZgesvdj_bufferSize(void *handle, int jobz, int econ, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *V, int ldv, void *lwork, void *params)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)econ, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)V, (uint64_t)ldv, (uintptr_t)lwork, (uintptr_t)params };
 
-	return solver_ask(handle, &solver_functions[49], words);
+	return solver_ask(handle, &solver_functions[75], words);
 }
 
 SOLVER_API int cusolverDnCgetrs(void *handle, int trans, int n, int nrhs, void *A, int lda, void *ipiv, void *B, int ldb, void *info)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[50], words);
+	return solver_call(handle, &solver_functions[76], words);
 }
 
 SOLVER_API int cusolverDnDgeqrf(void *handle, int m, int n, void *A, int lda, void *tau, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[51], words);
+	return solver_call(handle, &solver_functions[77], words);
 }
 
 SOLVER_API int cusolverDnZgetrf(void *handle, int m, int n, void *A, int lda, void *work, void *ipiv, void *info)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)work, (uintptr_t)ipiv, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[52], words);
+	return solver_call(handle, &solver_functions[78], words);
 }
 
 SOLVER_API int cusolverDnZgesvd(void *handle, signed char jobu, signed char jobvt, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *VT, int ldvt, void *work, int lwork, void *rwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)jobu, (uint64_t)jobvt, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)VT, (uint64_t)ldvt, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)rwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[53], words);
+	return solver_call(handle, &solver_functions[79], words);
+}
+
+SOLVER_API int cusolverDnCungtr_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *tau, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[80], words);
 }
 
 SOLVER_API int cusolverDnXsyevd_bufferSize(void *handle, void *params, int jobz, int uplo, long long n, int dataTypeA, void *A, long long lda, int dataTypeW, void *W, int computeType, void *onDevice, void *onHost)
 {
 	const uint64_t words[] = { (uintptr_t)params, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uint64_t)dataTypeW, (uintptr_t)W, (uint64_t)computeType, (uintptr_t)onDevice, (uintptr_t)onHost };
 
-	return solver_ask(handle, &solver_functions[54], words);
+	return solver_ask(handle, &solver_functions[81], words);
 }
 
 SOLVER_API int cusolverDnSgesvdj_bufferSize(void *handle, int jobz, int econ, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *V, int ldv, void *lwork, void *params)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)econ, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)V, (uint64_t)ldv, (uintptr_t)lwork, (uintptr_t)params };
 
-	return solver_ask(handle, &solver_functions[55], words);
+	return solver_ask(handle, &solver_functions[82], words);
+}
+
+SOLVER_API int cusolverDnZhetrd_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *d, void *e, void *tau, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)d, (uintptr_t)e, (uintptr_t)tau, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[83], words);
 }
 
 SOLVER_API int cusolverDnZunmqr_bufferSize(void *handle, int side, int trans, int m, int n, int k, void *A, int lda, void *tau, void *C, int ldc, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[56], words);
+	return solver_ask(handle, &solver_functions[84], words);
+}
+
+SOLVER_API int cusolverDnZhegvd_bufferSize(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)itype, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)W, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[85], words);
+}
+
+SOLVER_API int cusolverDnClauum(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *devInfo)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)devInfo };
+
+	return solver_call(handle, &solver_functions[86], words);
 }
 
 SOLVER_API int cusolverDnXsytrs_bufferSize(void *handle, int uplo, long long n, long long nrhs, int dataTypeA, void *A, long long lda, void *ipiv, int dataTypeB, void *B, long long ldb, void *onDevice, void *onHost)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uint64_t)nrhs, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uint64_t)dataTypeB, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)onDevice, (uintptr_t)onHost };
 
-	return solver_ask(handle, &solver_functions[57], words);
+	return solver_ask(handle, &solver_functions[87], words);
+}
+
+SOLVER_API int cusolverDnSsytri(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[88], words);
 }
 
 SOLVER_API int cusolverDnZgetrs(void *handle, int trans, int n, int nrhs, void *A, int lda, void *ipiv, void *B, int ldb, void *info)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[58], words);
+	return solver_call(handle, &solver_functions[89], words);
 }
 
 SOLVER_API int cusolverDnCheevj_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork, void *params)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)lwork, (uintptr_t)params };
 
-	return solver_ask(handle, &solver_functions[59], words);
+	return solver_ask(handle, &solver_functions[90], words);
 }
 
 SOLVER_API int cusolverDnSpotrf_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[60], words);
+	return solver_ask(handle, &solver_functions[91], words);
+}
+
+SOLVER_API int cusolverDnXtrtri(void *handle, int uplo, int diag, long long n, int dataTypeA, void *A, long long lda, void *bufferOnDevice, size_t onDevice, void *bufferOnHost, size_t onHost, void *devInfo)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)diag, (uint64_t)n, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uintptr_t)bufferOnDevice, (uint64_t)onDevice, (uintptr_t)bufferOnHost, (uint64_t)onHost, (uintptr_t)devInfo };
+
+	return solver_call(handle, &solver_functions[92], words);
 }
 
 SOLVER_API int cusolverDnDsytrf_bufferSize(void *handle, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[61], words);
+	return solver_ask(handle, &solver_functions[93], words);
 }
 
 SOLVER_API int cusolverDnSgesvd_bufferSize(void *handle, int m, int n, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[62], words);
+	return solver_ask(handle, &solver_functions[94], words);
 }
 
 SOLVER_API int cusolverDnXgesvd(void *handle, void *params, signed char jobu, signed char jobvt, long long m, long long n, int dataTypeA, void *A, long long lda, int dataTypeS, void *S, int dataTypeU, void *U, long long ldu, int dataTypeVT, void *VT, long long ldvt, int computeType, void *work, size_t onDevice, void *onHost, size_t onHostBytes, void *info)
 {
 	const uint64_t words[] = { (uintptr_t)params, (uint64_t)jobu, (uint64_t)jobvt, (uint64_t)m, (uint64_t)n, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uint64_t)dataTypeS, (uintptr_t)S, (uint64_t)dataTypeU, (uintptr_t)U, (uint64_t)ldu, (uint64_t)dataTypeVT, (uintptr_t)VT, (uint64_t)ldvt, (uint64_t)computeType, (uintptr_t)work, (uint64_t)onDevice, (uintptr_t)onHost, (uint64_t)onHostBytes, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[63], words);
+	return solver_call(handle, &solver_functions[95], words);
 }
 
 SOLVER_API int cusolverDnZpotrf(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[64], words);
+	return solver_call(handle, &solver_functions[96], words);
 }
 
 SOLVER_API int cusolverDnZpotri_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[65], words);
+	return solver_ask(handle, &solver_functions[97], words);
 }
 
 SOLVER_API int cusolverDnZungqr_bufferSize(void *handle, int m, int n, int k, void *A, int lda, void *tau, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[66], words);
+	return solver_ask(handle, &solver_functions[98], words);
+}
+
+SOLVER_API int cusolverDnChegvj(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *work, int lwork, void *info, void *params)
+{
+	const uint64_t words[] = { (uint64_t)itype, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params };
+
+	return solver_call(handle, &solver_functions[99], words);
+}
+
+SOLVER_API int cusolverDnDsygvd_bufferSize(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)itype, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)W, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[100], words);
 }
 
 SOLVER_API int cusolverDnZgetrf_bufferSize(void *handle, int m, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[67], words);
+	return solver_ask(handle, &solver_functions[101], words);
+}
+
+SOLVER_API int cusolverDnSsygvd_bufferSize(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)itype, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)W, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[102], words);
 }
 
 SOLVER_API int cusolverDnXgesvd_bufferSize(void *handle, void *params, signed char jobu, signed char jobvt, long long m, long long n, int dataTypeA, void *A, long long lda, int dataTypeS, void *S, int dataTypeU, void *U, long long ldu, int dataTypeVT, void *VT, long long ldvt, int computeType, void *onDevice, void *onHost)
 {
 	const uint64_t words[] = { (uintptr_t)params, (uint64_t)jobu, (uint64_t)jobvt, (uint64_t)m, (uint64_t)n, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uint64_t)dataTypeS, (uintptr_t)S, (uint64_t)dataTypeU, (uintptr_t)U, (uint64_t)ldu, (uint64_t)dataTypeVT, (uintptr_t)VT, (uint64_t)ldvt, (uint64_t)computeType, (uintptr_t)onDevice, (uintptr_t)onHost };
 
-	return solver_ask(handle, &solver_functions[68], words);
+	return solver_ask(handle, &solver_functions[103], words);
 }
 
 SOLVER_API int cusolverDnSgesvdjBatched(void *handle, int jobz, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *V, int ldv, void *work, int lwork, void *info, void *params, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)V, (uint64_t)ldv, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params, (uint64_t)batchSize };
 
-	return solver_call(handle, &solver_functions[69], words);
+	return solver_call(handle, &solver_functions[104], words);
+}
+
+SOLVER_API int cusolverDnDorgbr(void *handle, int side, int m, int n, int k, void *A, int lda, void *tau, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)side, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[105], words);
 }
 
 SOLVER_API int cusolverDnDgetrf_bufferSize(void *handle, int m, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[70], words);
+	return solver_ask(handle, &solver_functions[106], words);
+}
+
+SOLVER_API int cusolverDnZhegvj_bufferSize(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *lwork, void *params)
+{
+	const uint64_t words[] = { (uint64_t)itype, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)W, (uintptr_t)lwork, (uintptr_t)params };
+
+	return solver_ask(handle, &solver_functions[107], words);
+}
+
+SOLVER_API int cusolverDnDorgbr_bufferSize(void *handle, int side, int m, int n, int k, void *A, int lda, void *tau, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)side, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[108], words);
 }
 
 SOLVER_API int cusolverDnSorgqr_bufferSize(void *handle, int m, int n, int k, void *A, int lda, void *tau, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[71], words);
+	return solver_ask(handle, &solver_functions[109], words);
+}
+
+SOLVER_API int cusolverDnSgebrd_bufferSize(void *handle, int m, int n, void *Lwork)
+{
+	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)Lwork };
+
+	return solver_ask(handle, &solver_functions[110], words);
 }
 
 SOLVER_API int cusolverDnZgesvdjBatched(void *handle, int jobz, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *V, int ldv, void *work, int lwork, void *info, void *params, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)V, (uint64_t)ldv, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params, (uint64_t)batchSize };
 
-	return solver_call(handle, &solver_functions[72], words);
+	return solver_call(handle, &solver_functions[111], words);
 }
 
 SOLVER_API int cusolverDnSsyevjBatched(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *work, int lwork, void *info, void *params, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params, (uint64_t)batchSize };
 
-	return solver_call(handle, &solver_functions[73], words);
+	return solver_call(handle, &solver_functions[112], words);
+}
+
+SOLVER_API int cusolverDnSsygvj_bufferSize(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *lwork, void *params)
+{
+	const uint64_t words[] = { (uint64_t)itype, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)W, (uintptr_t)lwork, (uintptr_t)params };
+
+	return solver_ask(handle, &solver_functions[113], words);
 }
 
 SOLVER_API int cusolverDnCgetrf(void *handle, int m, int n, void *A, int lda, void *work, void *ipiv, void *info)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)work, (uintptr_t)ipiv, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[74], words);
+	return solver_call(handle, &solver_functions[114], words);
 }
 
 SOLVER_API int cusolverDnZheevjBatched(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *work, int lwork, void *info, void *params, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params, (uint64_t)batchSize };
 
-	return solver_call(handle, &solver_functions[75], words);
+	return solver_call(handle, &solver_functions[115], words);
 }
 
 SOLVER_API int cusolverDnZgesvd_bufferSize(void *handle, int m, int n, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[76], words);
+	return solver_ask(handle, &solver_functions[116], words);
 }
 
 SOLVER_API int cusolverDnSgetrf_bufferSize(void *handle, int m, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[77], words);
+	return solver_ask(handle, &solver_functions[117], words);
 }
 
 SOLVER_API int cusolverDnDorgqr_bufferSize(void *handle, int m, int n, int k, void *A, int lda, void *tau, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[78], words);
+	return solver_ask(handle, &solver_functions[118], words);
 }
 
 SOLVER_API int cusolverDnZheevj_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork, void *params)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)lwork, (uintptr_t)params };
 
-	return solver_ask(handle, &solver_functions[79], words);
+	return solver_ask(handle, &solver_functions[119], words);
 }
 
 SOLVER_API int cusolverDnSgesvd(void *handle, signed char jobu, signed char jobvt, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *VT, int ldvt, void *work, int lwork, void *rwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)jobu, (uint64_t)jobvt, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)VT, (uint64_t)ldvt, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)rwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[80], words);
+	return solver_call(handle, &solver_functions[120], words);
 }
 
 SOLVER_API int cusolverDnSpotrf(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[81], words);
+	return solver_call(handle, &solver_functions[121], words);
+}
+
+SOLVER_API int cusolverDnChegvj_bufferSize(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *lwork, void *params)
+{
+	const uint64_t words[] = { (uint64_t)itype, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)W, (uintptr_t)lwork, (uintptr_t)params };
+
+	return solver_ask(handle, &solver_functions[122], words);
 }
 
 SOLVER_API int cusolverDnCgeqrf_bufferSize(void *handle, int m, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[82], words);
+	return solver_ask(handle, &solver_functions[123], words);
 }
 
 SOLVER_API int cusolverDnSgesvdjBatched_bufferSize(void *handle, int jobz, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *V, int ldv, void *lwork, void *params, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)V, (uint64_t)ldv, (uintptr_t)lwork, (uintptr_t)params, (uint64_t)batchSize };
 
-	return solver_ask(handle, &solver_functions[83], words);
+	return solver_ask(handle, &solver_functions[124], words);
+}
+
+SOLVER_API int cusolverDnSormtr(void *handle, int side, int uplo, int trans, int m, int n, void *A, int lda, void *tau, void *C, int ldc, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[125], words);
+}
+
+SOLVER_API int cusolverDnZgebrd(void *handle, int m, int n, void *A, int lda, void *D, void *E, void *TAUQ, void *TAUP, void *Work, int Lwork, void *devInfo)
+{
+	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)D, (uintptr_t)E, (uintptr_t)TAUQ, (uintptr_t)TAUP, (uintptr_t)Work, (uint64_t)Lwork, (uintptr_t)devInfo };
+
+	return solver_call(handle, &solver_functions[126], words);
 }
 
 SOLVER_API int cusolverDnCheevd_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[84], words);
+	return solver_ask(handle, &solver_functions[127], words);
+}
+
+SOLVER_API int cusolverDnDlauum(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *devInfo)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)devInfo };
+
+	return solver_call(handle, &solver_functions[128], words);
+}
+
+SOLVER_API int cusolverDnSorgtr(void *handle, int uplo, int n, void *A, int lda, void *tau, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[129], words);
 }
 
 SOLVER_API int cusolverDnXpotrf(void *handle, void *params, int uplo, long long n, int dataTypeA, void *A, long long lda, int computeType, void *work, size_t onDevice, void *onHost, size_t onHostBytes, void *info)
 {
 	const uint64_t words[] = { (uintptr_t)params, (uint64_t)uplo, (uint64_t)n, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uint64_t)computeType, (uintptr_t)work, (uint64_t)onDevice, (uintptr_t)onHost, (uint64_t)onHostBytes, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[85], words);
+	return solver_call(handle, &solver_functions[130], words);
 }
 
 SOLVER_API int cusolverDnDpotrf(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[86], words);
+	return solver_call(handle, &solver_functions[131], words);
 }
 
 SOLVER_API int cusolverDnZgesvdjBatched_bufferSize(void *handle, int jobz, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *V, int ldv, void *lwork, void *params, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)V, (uint64_t)ldv, (uintptr_t)lwork, (uintptr_t)params, (uint64_t)batchSize };
 
-	return solver_ask(handle, &solver_functions[87], words);
+	return solver_ask(handle, &solver_functions[132], words);
+}
+
+SOLVER_API int cusolverDnCungbr_bufferSize(void *handle, int side, int m, int n, int k, void *A, int lda, void *tau, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)side, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[133], words);
 }
 
 SOLVER_API int cusolverDnDpotrf_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[88], words);
+	return solver_ask(handle, &solver_functions[134], words);
 }
 
 SOLVER_API int cusolverDnSsytrf(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[89], words);
+	return solver_call(handle, &solver_functions[135], words);
 }
 
 SOLVER_API int cusolverDnSormqr(void *handle, int side, int trans, int m, int n, int k, void *A, int lda, void *tau, void *C, int ldc, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[90], words);
+	return solver_call(handle, &solver_functions[136], words);
 }
 
 SOLVER_API int cusolverDnCungqr_bufferSize(void *handle, int m, int n, int k, void *A, int lda, void *tau, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[91], words);
+	return solver_ask(handle, &solver_functions[137], words);
 }
 
 SOLVER_API int cusolverDnDgesvdjBatched(void *handle, int jobz, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *V, int ldv, void *work, int lwork, void *info, void *params, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)V, (uint64_t)ldv, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params, (uint64_t)batchSize };
 
-	return solver_call(handle, &solver_functions[92], words);
+	return solver_call(handle, &solver_functions[138], words);
 }
 
 SOLVER_API int cusolverDnZgeqrf(void *handle, int m, int n, void *A, int lda, void *tau, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[93], words);
+	return solver_call(handle, &solver_functions[139], words);
 }
 
 SOLVER_API int cusolverDnDgesvdj(void *handle, int jobz, int econ, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *V, int ldv, void *work, int lwork, void *info, void *params)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)econ, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)V, (uint64_t)ldv, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params };
 
-	return solver_call(handle, &solver_functions[94], words);
+	return solver_call(handle, &solver_functions[140], words);
+}
+
+SOLVER_API int cusolverDnDsytrd(void *handle, int uplo, int n, void *A, int lda, void *d, void *e, void *tau, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)d, (uintptr_t)e, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[141], words);
 }
 
 SOLVER_API int cusolverDnCgesvd_bufferSize(void *handle, int m, int n, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[95], words);
+	return solver_ask(handle, &solver_functions[142], words);
 }
 
 SOLVER_API int cusolverDnXgeev(void *handle, void *params, int jobvl, int jobvr, long long n, int dataTypeA, void *A, long long lda, int dataTypeW, void *W, int dataTypeVL, void *VL, long long ldvl, int dataTypeVR, void *VR, long long ldvr, int computeType, void *work, size_t onDevice, void *onHost, size_t onHostBytes, void *info)
 {
 	const uint64_t words[] = { (uintptr_t)params, (uint64_t)jobvl, (uint64_t)jobvr, (uint64_t)n, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uint64_t)dataTypeW, (uintptr_t)W, (uint64_t)dataTypeVL, (uintptr_t)VL, (uint64_t)ldvl, (uint64_t)dataTypeVR, (uintptr_t)VR, (uint64_t)ldvr, (uint64_t)computeType, (uintptr_t)work, (uint64_t)onDevice, (uintptr_t)onHost, (uint64_t)onHostBytes, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[96], words);
+	return solver_call(handle, &solver_functions[143], words);
+}
+
+SOLVER_API int cusolverDnDormtr_bufferSize(void *handle, int side, int uplo, int trans, int m, int n, void *A, int lda, void *tau, void *C, int ldc, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[144], words);
+}
+
+SOLVER_API int cusolverDnDorgtr_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *tau, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[145], words);
 }
 
 SOLVER_API int cusolverDnCunmqr_bufferSize(void *handle, int side, int trans, int m, int n, int k, void *A, int lda, void *tau, void *C, int ldc, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[97], words);
+	return solver_ask(handle, &solver_functions[146], words);
 }
 
 SOLVER_API int cusolverDnSgesvdj(void *handle, int jobz, int econ, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *V, int ldv, void *work, int lwork, void *info, void *params)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)econ, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)V, (uint64_t)ldv, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params };
 
-	return solver_call(handle, &solver_functions[98], words);
+	return solver_call(handle, &solver_functions[147], words);
 }
 
 SOLVER_API int cusolverDnDgesvd_bufferSize(void *handle, int m, int n, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[99], words);
+	return solver_ask(handle, &solver_functions[148], words);
+}
+
+SOLVER_API int cusolverDnZhetrd(void *handle, int uplo, int n, void *A, int lda, void *d, void *e, void *tau, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)d, (uintptr_t)e, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[149], words);
+}
+
+SOLVER_API int cusolverDnZlauum_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[150], words);
 }
 
 SOLVER_API int cusolverDnDgeqrf_bufferSize(void *handle, int m, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[100], words);
+	return solver_ask(handle, &solver_functions[151], words);
+}
+
+SOLVER_API int cusolverDnDormtr(void *handle, int side, int uplo, int trans, int m, int n, void *A, int lda, void *tau, void *C, int ldc, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[152], words);
+}
+
+SOLVER_API int cusolverDnSorgbr(void *handle, int side, int m, int n, int k, void *A, int lda, void *tau, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)side, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[153], words);
 }
 
 SOLVER_API int cusolverDnCsytrf_bufferSize(void *handle, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[101], words);
+	return solver_ask(handle, &solver_functions[154], words);
 }
 
 SOLVER_API int cusolverDnZungqr(void *handle, int m, int n, int k, void *A, int lda, void *tau, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[102], words);
+	return solver_call(handle, &solver_functions[155], words);
 }
 
 SOLVER_API int cusolverDnDgesvdj_bufferSize(void *handle, int jobz, int econ, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *V, int ldv, void *lwork, void *params)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)econ, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)V, (uint64_t)ldv, (uintptr_t)lwork, (uintptr_t)params };
 
-	return solver_ask(handle, &solver_functions[103], words);
+	return solver_ask(handle, &solver_functions[156], words);
 }
 
 SOLVER_API int cusolverDnCpotrs(void *handle, int uplo, int n, int nrhs, void *A, int lda, void *B, int ldb, void *info)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[104], words);
+	return solver_call(handle, &solver_functions[157], words);
 }
 
 SOLVER_API int cusolverDnDgesvdjBatched_bufferSize(void *handle, int jobz, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *V, int ldv, void *lwork, void *params, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)V, (uint64_t)ldv, (uintptr_t)lwork, (uintptr_t)params, (uint64_t)batchSize };
 
-	return solver_ask(handle, &solver_functions[105], words);
+	return solver_ask(handle, &solver_functions[158], words);
 }
 
 SOLVER_API int cusolverDnXpotrs(void *handle, void *params, int uplo, long long n, long long nrhs, int dataTypeA, void *A, long long lda, int dataTypeB, void *B, long long ldb, void *info)
 {
 	const uint64_t words[] = { (uintptr_t)params, (uint64_t)uplo, (uint64_t)n, (uint64_t)nrhs, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uint64_t)dataTypeB, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[106], words);
+	return solver_call(handle, &solver_functions[159], words);
+}
+
+SOLVER_API int cusolverDnCungbr(void *handle, int side, int m, int n, int k, void *A, int lda, void *tau, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)side, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[160], words);
 }
 
 SOLVER_API int cusolverDnDpotrsBatched(void *handle, int uplo, int n, int nrhs, void *Aarray, int lda, void *Barray, int ldb, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)info, (uint64_t)batchSize };
 
-	return solver_call(handle, &solver_functions[107], words);
+	return solver_call(handle, &solver_functions[161], words);
+}
+
+SOLVER_API int cusolverDnChetrd(void *handle, int uplo, int n, void *A, int lda, void *d, void *e, void *tau, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)d, (uintptr_t)e, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[162], words);
 }
 
 SOLVER_API int cusolverDnDormqr(void *handle, int side, int trans, int m, int n, int k, void *A, int lda, void *tau, void *C, int ldc, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[108], words);
+	return solver_call(handle, &solver_functions[163], words);
+}
+
+SOLVER_API int cusolverDnCgebrd_bufferSize(void *handle, int m, int n, void *Lwork)
+{
+	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)Lwork };
+
+	return solver_ask(handle, &solver_functions[164], words);
 }
 
 SOLVER_API int cusolverDnZgesvdj(void *handle, int jobz, int econ, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *V, int ldv, void *work, int lwork, void *info, void *params)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)econ, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)V, (uint64_t)ldv, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params };
 
-	return solver_call(handle, &solver_functions[109], words);
+	return solver_call(handle, &solver_functions[165], words);
+}
+
+SOLVER_API int cusolverDnDsytri_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[166], words);
 }
 
 SOLVER_API int cusolverDnSormqr_bufferSize(void *handle, int side, int trans, int m, int n, int k, void *A, int lda, void *tau, void *C, int ldc, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[110], words);
+	return solver_ask(handle, &solver_functions[167], words);
+}
+
+SOLVER_API int cusolverDnZunmtr(void *handle, int side, int uplo, int trans, int m, int n, void *A, int lda, void *tau, void *C, int ldc, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[168], words);
+}
+
+SOLVER_API int cusolverDnZungbr_bufferSize(void *handle, int side, int m, int n, int k, void *A, int lda, void *tau, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)side, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[169], words);
+}
+
+SOLVER_API int cusolverDnZsytri_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[170], words);
 }
 
 SOLVER_API int cusolverDnSpotri_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[111], words);
+	return solver_ask(handle, &solver_functions[171], words);
 }
 
 SOLVER_API int cusolverDnDsyevj_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork, void *params)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)lwork, (uintptr_t)params };
 
-	return solver_ask(handle, &solver_functions[112], words);
+	return solver_ask(handle, &solver_functions[172], words);
 }
 
 SOLVER_API int cusolverDnSpotri(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[113], words);
+	return solver_call(handle, &solver_functions[173], words);
+}
+
+SOLVER_API int cusolverDnChetrd_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *d, void *e, void *tau, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)d, (uintptr_t)e, (uintptr_t)tau, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[174], words);
 }
 
 SOLVER_API int cusolverDnZpotrsBatched(void *handle, int uplo, int n, int nrhs, void *Aarray, int lda, void *Barray, int ldb, void *info, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)Barray, (uint64_t)ldb, (uintptr_t)info, (uint64_t)batchSize };
 
-	return solver_call(handle, &solver_functions[114], words);
+	return solver_call(handle, &solver_functions[175], words);
 }
 
 SOLVER_API int cusolverDnDgetrf(void *handle, int m, int n, void *A, int lda, void *work, void *ipiv, void *info)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)work, (uintptr_t)ipiv, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[115], words);
+	return solver_call(handle, &solver_functions[176], words);
+}
+
+SOLVER_API int cusolverDnZlaswp(void *handle, int n, void *A, int lda, int k1, int k2, void *devIpiv, int incx)
+{
+	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uint64_t)k1, (uint64_t)k2, (uintptr_t)devIpiv, (uint64_t)incx };
+
+	return solver_call(handle, &solver_functions[177], words);
 }
 
 SOLVER_API int cusolverDnZunmqr(void *handle, int side, int trans, int m, int n, int k, void *A, int lda, void *tau, void *C, int ldc, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)side, (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[116], words);
+	return solver_call(handle, &solver_functions[178], words);
+}
+
+SOLVER_API int cusolverDnDlauum_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[179], words);
+}
+
+SOLVER_API int cusolverDnSgebrd(void *handle, int m, int n, void *A, int lda, void *D, void *E, void *TAUQ, void *TAUP, void *Work, int Lwork, void *devInfo)
+{
+	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)D, (uintptr_t)E, (uintptr_t)TAUQ, (uintptr_t)TAUP, (uintptr_t)Work, (uint64_t)Lwork, (uintptr_t)devInfo };
+
+	return solver_call(handle, &solver_functions[180], words);
 }
 
 SOLVER_API int cusolverDnCgesvdjBatched(void *handle, int jobz, int m, int n, void *A, int lda, void *S, void *U, int ldu, void *V, int ldv, void *work, int lwork, void *info, void *params, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)S, (uintptr_t)U, (uint64_t)ldu, (uintptr_t)V, (uint64_t)ldv, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params, (uint64_t)batchSize };
 
-	return solver_call(handle, &solver_functions[117], words);
+	return solver_call(handle, &solver_functions[181], words);
 }
 
 SOLVER_API int cusolverDnDsyevd_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[118], words);
+	return solver_ask(handle, &solver_functions[182], words);
+}
+
+SOLVER_API int cusolverDnCunmtr(void *handle, int side, int uplo, int trans, int m, int n, void *A, int lda, void *tau, void *C, int ldc, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[183], words);
+}
+
+SOLVER_API int cusolverDnZungbr(void *handle, int side, int m, int n, int k, void *A, int lda, void *tau, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)side, (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[184], words);
+}
+
+SOLVER_API int cusolverDnCunmtr_bufferSize(void *handle, int side, int uplo, int trans, int m, int n, void *A, int lda, void *tau, void *C, int ldc, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[185], words);
+}
+
+SOLVER_API int cusolverDnZungtr(void *handle, int uplo, int n, void *A, int lda, void *tau, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[186], words);
 }
 
 SOLVER_API int cusolverDnCheevjBatched(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *work, int lwork, void *info, void *params, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info, (uintptr_t)params, (uint64_t)batchSize };
 
-	return solver_call(handle, &solver_functions[119], words);
+	return solver_call(handle, &solver_functions[187], words);
 }
 
 SOLVER_API int cusolverDnDorgqr(void *handle, int m, int n, int k, void *A, int lda, void *tau, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uint64_t)k, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[120], words);
+	return solver_call(handle, &solver_functions[188], words);
+}
+
+SOLVER_API int cusolverDnDgebrd(void *handle, int m, int n, void *A, int lda, void *D, void *E, void *TAUQ, void *TAUP, void *Work, int Lwork, void *devInfo)
+{
+	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)D, (uintptr_t)E, (uintptr_t)TAUQ, (uintptr_t)TAUP, (uintptr_t)Work, (uint64_t)Lwork, (uintptr_t)devInfo };
+
+	return solver_call(handle, &solver_functions[189], words);
+}
+
+SOLVER_API int cusolverDnDgebrd_bufferSize(void *handle, int m, int n, void *Lwork)
+{
+	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)Lwork };
+
+	return solver_ask(handle, &solver_functions[190], words);
 }
 
 SOLVER_API int cusolverDnDpotri_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[121], words);
+	return solver_ask(handle, &solver_functions[191], words);
+}
+
+SOLVER_API int cusolverDnSormtr_bufferSize(void *handle, int side, int uplo, int trans, int m, int n, void *A, int lda, void *tau, void *C, int ldc, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)side, (uint64_t)uplo, (uint64_t)trans, (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)C, (uint64_t)ldc, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[192], words);
 }
 
 SOLVER_API int cusolverDnCpotrf(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[122], words);
+	return solver_call(handle, &solver_functions[193], words);
 }
 
 SOLVER_API int cusolverDnSpotrfBatched(void *handle, int uplo, int n, void *Aarray, int lda, void *infoArray, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)infoArray, (uint64_t)batchSize };
 
-	return solver_call(handle, &solver_functions[123], words);
+	return solver_call(handle, &solver_functions[194], words);
 }
 
 SOLVER_API int cusolverDnZsytrf_bufferSize(void *handle, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[124], words);
+	return solver_ask(handle, &solver_functions[195], words);
 }
 
 SOLVER_API int cusolverDnXgeqrf(void *handle, void *params, long long m, long long n, int dataTypeA, void *A, long long lda, int dataTypeTau, void *tau, int computeType, void *work, size_t onDevice, void *onHost, size_t onHostBytes, void *info)
 {
 	const uint64_t words[] = { (uintptr_t)params, (uint64_t)m, (uint64_t)n, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uint64_t)dataTypeTau, (uintptr_t)tau, (uint64_t)computeType, (uintptr_t)work, (uint64_t)onDevice, (uintptr_t)onHost, (uint64_t)onHostBytes, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[125], words);
+	return solver_call(handle, &solver_functions[196], words);
+}
+
+SOLVER_API int cusolverDnChegvd_bufferSize(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)itype, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)W, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[197], words);
 }
 
 SOLVER_API int cusolverDnDgetrs(void *handle, int trans, int n, int nrhs, void *A, int lda, void *ipiv, void *B, int ldb, void *info)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[126], words);
+	return solver_call(handle, &solver_functions[198], words);
+}
+
+SOLVER_API int cusolverDnSsygvd(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)itype, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)W, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[199], words);
 }
 
 SOLVER_API int cusolverDnSgetrs(void *handle, int trans, int n, int nrhs, void *A, int lda, void *ipiv, void *B, int ldb, void *info)
 {
 	const uint64_t words[] = { (uint64_t)trans, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[127], words);
+	return solver_call(handle, &solver_functions[200], words);
 }
 
 SOLVER_API int cusolverDnDpotri(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[128], words);
+	return solver_call(handle, &solver_functions[201], words);
+}
+
+SOLVER_API int cusolverDnSsytrd(void *handle, int uplo, int n, void *A, int lda, void *d, void *e, void *tau, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)d, (uintptr_t)e, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[202], words);
 }
 
 SOLVER_API int cusolverDnSgeqrf(void *handle, int m, int n, void *A, int lda, void *tau, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[129], words);
+	return solver_call(handle, &solver_functions[203], words);
 }
 
 SOLVER_API int cusolverDnXgeqrf_bufferSize(void *handle, void *params, long long m, long long n, int dataTypeA, void *A, long long lda, int dataTypeTau, void *tau, int computeType, void *onDevice, void *onHost)
 {
 	const uint64_t words[] = { (uintptr_t)params, (uint64_t)m, (uint64_t)n, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uint64_t)dataTypeTau, (uintptr_t)tau, (uint64_t)computeType, (uintptr_t)onDevice, (uintptr_t)onHost };
 
-	return solver_ask(handle, &solver_functions[130], words);
+	return solver_ask(handle, &solver_functions[204], words);
 }
 
 SOLVER_API int cusolverDnCgeqrf(void *handle, int m, int n, void *A, int lda, void *tau, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[131], words);
+	return solver_call(handle, &solver_functions[205], words);
 }
 
 SOLVER_API int cusolverDnDsytrf(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[132], words);
+	return solver_call(handle, &solver_functions[206], words);
 }
 
 SOLVER_API int cusolverDnSsytrf_bufferSize(void *handle, int n, void *A, int lda, void *lwork)
 {
 	const uint64_t words[] = { (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)lwork };
 
-	return solver_ask(handle, &solver_functions[133], words);
+	return solver_ask(handle, &solver_functions[207], words);
 }
 
 SOLVER_API int cusolverDnSsyevjBatched_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork, void *params, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)lwork, (uintptr_t)params, (uint64_t)batchSize };
 
-	return solver_ask(handle, &solver_functions[134], words);
+	return solver_ask(handle, &solver_functions[208], words);
 }
 
 SOLVER_API int cusolverDnXsyevjGetResidual(void *handle, void *info, void *residual)
 {
 	const uint64_t words[] = { (uintptr_t)info, (uintptr_t)residual };
 
-	return solver_call(handle, &solver_functions[135], words);
+	return solver_call(handle, &solver_functions[209], words);
 }
 
 SOLVER_API int cusolverDnXsytrs(void *handle, int uplo, long long n, long long nrhs, int dataTypeA, void *A, long long lda, void *ipiv, int dataTypeB, void *B, long long ldb, void *work, size_t onDevice, void *onHost, size_t onHostBytes, void *info)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uint64_t)nrhs, (uint64_t)dataTypeA, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uint64_t)dataTypeB, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)work, (uint64_t)onDevice, (uintptr_t)onHost, (uint64_t)onHostBytes, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[136], words);
+	return solver_call(handle, &solver_functions[210], words);
 }
 
 SOLVER_API int cusolverDnZpotri(void *handle, int uplo, int n, void *A, int lda, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[137], words);
+	return solver_call(handle, &solver_functions[211], words);
+}
+
+SOLVER_API int cusolverDnDsytri(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *work, int lwork, void *info)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
+
+	return solver_call(handle, &solver_functions[212], words);
+}
+
+SOLVER_API int cusolverDnSsytrd_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *d, void *e, void *tau, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)d, (uintptr_t)e, (uintptr_t)tau, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[213], words);
+}
+
+SOLVER_API int cusolverDnSorgtr_bufferSize(void *handle, int uplo, int n, void *A, int lda, void *tau, void *lwork)
+{
+	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)tau, (uintptr_t)lwork };
+
+	return solver_ask(handle, &solver_functions[214], words);
 }
 
 SOLVER_API int cusolverDnDsyevjBatched_bufferSize(void *handle, int jobz, int uplo, int n, void *A, int lda, void *W, void *lwork, void *params, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)W, (uintptr_t)lwork, (uintptr_t)params, (uint64_t)batchSize };
 
-	return solver_ask(handle, &solver_functions[138], words);
+	return solver_ask(handle, &solver_functions[215], words);
 }
 
 SOLVER_API int cusolverDnSgetrf(void *handle, int m, int n, void *A, int lda, void *work, void *ipiv, void *info)
 {
 	const uint64_t words[] = { (uint64_t)m, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)work, (uintptr_t)ipiv, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[139], words);
+	return solver_call(handle, &solver_functions[216], words);
+}
+
+SOLVER_API int cusolverDnDsygvj_bufferSize(void *handle, int itype, int jobz, int uplo, int n, void *A, int lda, void *B, int ldb, void *W, void *lwork, void *params)
+{
+	const uint64_t words[] = { (uint64_t)itype, (uint64_t)jobz, (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)W, (uintptr_t)lwork, (uintptr_t)params };
+
+	return solver_ask(handle, &solver_functions[217], words);
 }
 
 SOLVER_API int cusolverDnCpotrfBatched(void *handle, int uplo, int n, void *Aarray, int lda, void *infoArray, int batchSize)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)Aarray, (uint64_t)lda, (uintptr_t)infoArray, (uint64_t)batchSize };
 
-	return solver_call(handle, &solver_functions[140], words);
+	return solver_call(handle, &solver_functions[218], words);
 }
 
 SOLVER_API int cusolverDnCsytrf(void *handle, int uplo, int n, void *A, int lda, void *ipiv, void *work, int lwork, void *info)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uintptr_t)A, (uint64_t)lda, (uintptr_t)ipiv, (uintptr_t)work, (uint64_t)lwork, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[141], words);
+	return solver_call(handle, &solver_functions[219], words);
 }
 
 SOLVER_API int cusolverDnZpotrs(void *handle, int uplo, int n, int nrhs, void *A, int lda, void *B, int ldb, void *info)
 {
 	const uint64_t words[] = { (uint64_t)uplo, (uint64_t)n, (uint64_t)nrhs, (uintptr_t)A, (uint64_t)lda, (uintptr_t)B, (uint64_t)ldb, (uintptr_t)info };
 
-	return solver_call(handle, &solver_functions[142], words);
+	return solver_call(handle, &solver_functions[220], words);
 }
