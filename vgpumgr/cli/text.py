@@ -15,9 +15,19 @@ from vgpumgr.model.shares import Share, describe_time, format_percent
 from vgpumgr.model.text import format_exact, format_size, format_time, shorten_type, tell_count
 
 _ADDING = {
-    "create", "start", "attach", "enable", "record", "note", "define", "adopt"
+    "create", "start", "attach", "enable", "record", "note", "define", "adopt", "hold"
 }  # fmt: skip
-_REMOVING = {"destroy", "stop", "detach", "disable", "forget", "remove", "delete", "undefine"}
+_REMOVING = {
+    "destroy",
+    "stop",
+    "detach",
+    "disable",
+    "forget",
+    "remove",
+    "delete",
+    "undefine",
+    "release",
+}
 #: kinds of steps that change vgpumgr's own records only
 _RECORDS = ("attachment.", "domain.note", "layout.remember", "vf.remember")
 _USABLE = {"now": "live now", "next-start": "at the next start", None: ABSENT}

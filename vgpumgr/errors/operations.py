@@ -339,5 +339,21 @@ class ClassNotFoundError(VgpumgrError, id="VG385", exit_code=Exit.NOT_FOUND):
     """The pool has no class of this name."""
 
 
+class ClaimInUseError(VgpumgrError, id="VG387", exit_code=Exit.BUSY):
+    """A VM or a command has its slice by the claim; it is named."""
+
+
+class ClaimNotGrantedError(VgpumgrError, id="VG388", exit_code=Exit.BUSY):
+    """The claim has no lease on this host that gives what it asks for, or not the one that was planned with."""
+
+
+class ClaimUnusableError(VgpumgrError, id="VG389", exit_code=Exit.NOT_SUPPORTED):
+    """No attachment can be made by a claim of this kind."""
+
+
+class GpuLeasedError(VgpumgrError, id="VG392", exit_code=Exit.BUSY):
+    """The pool has leased the GPU; the claims are named."""
+
+
 class ClaimImpossibleError(VgpumgrError, id="VG386", exit_code=Exit.NOT_SUPPORTED):
     """No GPU of the pool can ever hold the claim; the limit is named."""

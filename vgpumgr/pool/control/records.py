@@ -168,6 +168,38 @@ class LeaseRecord:
         return lease_key(self.host, self.claim)
 
 
+@dataclass(frozen=True, slots=True)
+class UseRecord:
+    """What has its slice by a claim's lease on a host: an attachment there, of a VM or of a run. Its absence is
+    compared where the claim is deleted or resized, and where the host removes the lease.
+    """
+
+    claim: str
+    host: str
+    #: ``vm`` or ``run``
+    noun: str
+    name: str
+    uuid: str
+    attachment: str
+    #: of the lease
+    token: int
+
+    @property
+    def key(self) -> str:
+        """Its place in the store."""
+        return use_key(self.host, self.claim)
+
+    @property
+    def holder(self) -> str:
+        """For people."""
+        return f'{self.noun} "{self.name}" on host {self.host} (attachment {self.attachment})'
+
+
+def use_key(host: str, claim: str) -> str:
+    """The place of what uses a claim's lease on a host."""
+    return f"{ROOT}use/{host}/{claim}"
+
+
 def check_name(name: str, what: str) -> None:
     """Raises UsageError."""
     if not NAME.fullmatch(name):
@@ -187,7 +219,7 @@ def alive_key(host: str) -> str:
     return f"{ROOT}alive/{host}"
 
 
-Record = HostRecord | GpuRecord | ClassRecord | ClaimRecord | LeaseRecord
+Record = HostRecord | GpuRecord | ClassRecord | ClaimRecord | LeaseRecord | UseRecord
 
 
 def format_record(record: object) -> str:
@@ -231,6 +263,8 @@ class View:
         self.claims: dict[str, ClaimRecord] = {}
         #: by HOST/CLAIM
         self.leases: dict[str, LeaseRecord] = {}
+        #: by HOST/CLAIM
+        self.uses: dict[str, UseRecord] = {}
         self.alive: dict[str, Entry] = {}
         kinds: dict[str, tuple[Any, dict[str, Any]]] = {
             "host": (HostRecord, self.hosts),
@@ -238,6 +272,7 @@ class View:
             "class": (ClassRecord, self.classes),
             "claim": (ClaimRecord, self.claims),
             "lease": (LeaseRecord, self.leases),
+            "use": (UseRecord, self.uses),
         }
         for key, entry in snapshot.entries.items():
             noun, _, name = key.removeprefix(ROOT).partition("/")
@@ -275,6 +310,10 @@ class View:
     def find_lease(self, claim: ClaimRecord) -> LeaseRecord | None:
         """The lease of a claim, where it is granted."""
         return self.leases.get(f"{claim.host}/{claim.name}") if claim.host else None
+
+    def find_use(self, claim: ClaimRecord) -> UseRecord | None:
+        """What has its slice by the claim's lease."""
+        return self.uses.get(f"{claim.host}/{claim.name}") if claim.host else None
 
     def is_ready(self, host: str) -> bool:
         """Whether something new may be granted there."""
