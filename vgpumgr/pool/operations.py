@@ -16,6 +16,7 @@ from vgpumgr.errors import (
     ClassNotFoundError,
     UsageError,
 )
+from vgpumgr.host.lock import find_holder
 from vgpumgr.model.shares import parse_share
 from vgpumgr.model.text import list_near
 from vgpumgr.pool.control.placing import Placing
@@ -61,6 +62,7 @@ class PoolOperations:
                 "ttl_s": record.timing.ttl_s,
                 "fence_s": record.timing.fence_s,
                 "host": membership.host,
+                "server": find_holder(self._pool.lock) if membership.host else None,
             },
             "leader": view.leader,
             "gpus": len(free),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from vgpumgr.app.context import Parts
 from vgpumgr.app.documents.operations import ActionDocument, PoolSeenDocument
+from vgpumgr.app.transactions import open_change
 from vgpumgr.errors import UsageError, VgpumgrError
 from vgpumgr.model.attachment import ClaimPart
 from vgpumgr.model.choices import Backend, BackendChoice
@@ -70,6 +71,12 @@ def _has_iommu_group(parts: Parts, uuid: str) -> bool:
         function.address in addresses and function.group is not None
         for function in parts.pci.list_functions()
     )
+
+
+def recover_uses(parts: Parts) -> list[ActionDocument]:
+    """See ``recover_claims``; what the daemon does when the store answers again. Raises as ``open_change``."""
+    with open_change(parts, "recover"):
+        return recover_claims(parts)
 
 
 def recover_claims(parts: Parts) -> list[ActionDocument]:
