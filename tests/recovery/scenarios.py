@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tests.recovery.claims import CLAIM, make_claim
 from tests.recovery.vgpu_host import MDEV_GPU, VENDOR_GPU
 from tests.recovery.world import UUID_BARE, World
 from tests.support.domains import UUID_PC, UUID_Q35
@@ -29,20 +30,6 @@ from vgpumgr.model.choices import Transport
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.planning.vgpus import VgpuTarget
-from vgpumgr.pool.control.records import (
-    POOL,
-    VERSION,
-    ClaimRecord,
-    GpuRecord,
-    HostRecord,
-    LeaseRecord,
-    PoolRecord,
-    Timing,
-    format_record,
-    put,
-)
-from vgpumgr.pool.membership import Membership, open_pool_of, write_membership
-from vgpumgr.pool.store.interface import Put, Transaction
 
 Act = Callable[[World], object]
 
@@ -178,25 +165,6 @@ def fail(part: str, method: str, error: Exception) -> Act:
     return act
 
 
-def make_claim(world: World) -> None:
-    """This host is in a pool, which has granted a claim on its first GPU."""
-    gpus = [
-        GpuRecord("a", gpu.index, str(gpu.uuid), gpu.model, gpu.memory.total_bytes)
-        for gpu in world.nvml.gpus.values()
-    ]
-    size: dict[str, Any] = {"memory_bytes": 8 << 30, "compute_percent": 30.0}
-    write_membership(world.machine, Membership("machine", host="a", pool="pool"))
-    with open_pool_of(world.machine) as pool:
-        records = (
-            HostRecord("a", "machine"),
-            *gpus,
-            ClaimRecord("train", "default", host="a", **size),
-            LeaseRecord("train", "a", (0,), 300, **size),
-        )
-        whole = Put(POOL, format_record(PoolRecord("pool", VERSION, Timing())))
-        pool.store.transact(Transaction((), (whole, *map(put, records))))
-
-
 def say_hello(world: World) -> None:
     world.channels.hello = True
     world.save()
@@ -300,8 +268,6 @@ GPU_WHOLE = {"profile": "passthrough", "gpu": str(GPU)}
 SHARE = "share:8GiB,30%"
 #: of an instance of MIG
 INSTANCE_SHARE = "share:4GiB,50%@1g.10gb"
-#: what ``make_claim`` has made
-CLAIM = {"profile": "", "claim": "train"}
 STUCK = ChannelStartError("the worker does not start")
 SCENARIOS = (
     Scenario("attach to a shut off VM", attach()),
