@@ -150,7 +150,7 @@ def test_a_store_that_stops_is_shown_and_ends_nothing(daemon: Daemon, tmp_path: 
         await_true(lambda: serves(daemon) and events)
         assert ask("create", "train", "default", SHARE, 1, "keep")["state"] == "granted"
         change(daemon, "attach", vm="vm01", claim="train", hello_timeout_s=0)
-        etcd.members[0].kill()
+        etcd.members[0].pause(True)  # each request to it waits for its whole deadline
         found = await_true(lambda: (p := read_pool(daemon)) and not p["answers"] and p)
         assert "goes on without the store" in found["text"]
         assert found["leases"] == 1
@@ -161,7 +161,9 @@ def test_a_store_that_stops_is_shown_and_ends_nothing(daemon: Daemon, tmp_path: 
         assert caught.value.id == "VG373"
         detached = change(daemon, "detach", vm="vm01")
         assert "vgpumgr recover releases it" in " ".join(detached["notes"])
-        etcd.members[0].start()
+        looks = daemon.get("/1.0/operations")["operations"]
+        assert looks  # the daemon answers meanwhile
+        etcd.members[0].pause(False)
         etcd.await_leader()
         # what was detached meanwhile is released once the store answers
         await_true(lambda: ask("show", "train")["used_by"] is None)

@@ -11,11 +11,16 @@ from typing import Any
 import pytest
 
 from tests.support.boards import A100, make_gpu
+from tests.support.cli import Cli
 from tests.support.etcd import Etcd
 from tests.support.fake_host import GPU, make_functions
+from tests.support.fake_nvml import FakeNvml
 from tests.support.pool_host import PoolHost, choose_machine
 from vgpumgr.app.application import Application
+from vgpumgr.app.metrics import Collected, list_samples
+from vgpumgr.app.metrics_source import MetricsSource
 from vgpumgr.app.operations.recovery import Policy
+from vgpumgr.app.operations.shares import set_share
 from vgpumgr.errors import (
     AlreadyAttachedError,
     ClaimInUseError,
@@ -29,9 +34,11 @@ from vgpumgr.errors import (
     UsageError,
     VgpumgrError,
 )
+from vgpumgr.host.helper import LateRecords
+from vgpumgr.host.lock import lock_file
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.pool.control.records import put, use_key
-from vgpumgr.pool.membership import open_pool
+from vgpumgr.pool.membership import LOCK_NAME, open_pool
 from vgpumgr.pool.operations import PoolOperations
 from vgpumgr.pool.store.gateway import Endpoints
 from vgpumgr.pool.store.interface import Delete, Transaction
@@ -473,3 +480,49 @@ def test_why_asks_of_the_leased_gpu(host: PoolHost) -> None:
     assert any("leased by the pool to claim train" in row.sentence for row in rows)
     attach(host)
     refuse(ClaimInUseError, lambda: application.why(claim="train"))
+
+
+def test_the_size_of_a_claims_share_is_the_leases(host: PoolHost) -> None:
+    host.claim("train", SHARE)
+    id_ = attach(host).attachments[0].id
+    for asked in ({"memory_bytes": 16 << 30}, {"compute": 50.0}):
+        error = refuse(
+            ClaimInUseError, lambda asked=asked: set_share(host.parts, vm="vm01", **asked)
+        )  # type: ignore[misc]
+        assert (error.held_by, id_ in str(error.hint)) == (("claim train",), True)
+    set_share(host.parts, vm="vm01", priority="high")
+    assert host.list_drift() == []
+
+
+def test_metrics_say_whether_the_store_answers(
+    host: PoolHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.claim("train", SHARE)
+    source = MetricsSource(
+        host.parts.read_inventory,
+        host.bench.store,
+        host.bench.channels,
+        LateRecords(host.machine.run_dir),
+        leases=host.leases,
+    )
+
+    def read() -> dict[str, float]:
+        collected = Collected(source.observe(), success=True)
+        samples = list_samples(collected, (), "1", "h")
+        return {one.name: one.value for one in samples if one.name.startswith("pool_")}
+
+    assert read() == {}  # nothing serves for the host
+    with lock_file(host.machine.run_dir / LOCK_NAME, 0, what="pool serve"):
+        assert read() == {"pool_store_answers": 1, "pool_leases": 1}
+        stop_store(monkeypatch)
+        host.round()
+        assert read() == {"pool_store_answers": 0, "pool_leases": 1}
+
+
+def test_names_of_claims_are_completed(host: PoolHost, tmp_path: Path) -> None:
+    host.claim("train", SHARE)
+    host.claim("test", "share:4GiB,10%")
+    cli = Cli(FakeNvml([make_gpu()]), tmp_path)
+    for line in ("attach vm01 --claim t", "run --claim t", "why --claim t", "claim show t"):
+        done = cli.run("completion", "--line", f"vgpumgr {line}")
+        assert (sorted(done.out.split()), done.err) == (["test", "train"], "")

@@ -426,6 +426,8 @@ def render_attachment(vm: dict[str, Any], attachment: dict[str, Any]) -> Iterato
         yield f"  slice         {attachment['profile']} at {where}{attachment['gpu']}, {size}"
     else:
         yield f"  slice         {attachment['profile']}"
+    if claim := attachment.get("claim"):  # an older daemon does not say
+        yield f"  claim         {claim}"
     if not attachment["host_devices"]:
         yield f"  device        {or_absent(attachment['device'])}"
     yield f"  backend       {attachment['backend']}" + (

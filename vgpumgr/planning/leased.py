@@ -41,7 +41,7 @@ def explain_leased(
     state = f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} leased by the pool"
     return GpuLeasedError(
         f"{refusal}: {state}" if refusal else state,
-        why="what is attached without a claim would take what its lease reserves",
+        why="the pool has leased it, and what is attached without a claim would take what the lease reserves",
         held_by=[f"claim {claim}" for claim in dict.fromkeys(c for d in drains for c in d.claims)],
         hint=drains[0].describe_end(None),
     )

@@ -86,6 +86,7 @@ class PoolLeases:
         """See ``Leases``. Raises PoolStoreError."""
         if read_membership(self._machine) is None:
             return  # a host leaves without leases, and so without what uses them
+        self._check_answers()
         with open_pool_of(self._machine) as pool:
             key = use_key(part.host, part.name)
             for _ in range(_ATTEMPTS):
@@ -136,6 +137,12 @@ class PoolLeases:
         with contextlib.suppress(VgpumgrError):
             return find_holder(self._machine.run_dir / LOCK_NAME)
         return None
+
+    def _check_answers(self) -> None:
+        """What gives back does not wait where the process that serves knows that the store does not answer."""
+        seen = self.read_seen()
+        if seen is not None and not seen.is_answering and self.read_server() is not None:
+            raise PoolStoreError("the pool's store does not answer", cause=seen.text)
 
     @contextmanager
     def _open(self) -> Iterator[tuple[Pool, str]]:
