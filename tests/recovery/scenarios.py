@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tests.recovery.claims import CLAIM, make_claim
 from tests.recovery.vgpu_host import MDEV_GPU, VENDOR_GPU
 from tests.recovery.world import UUID_BARE, World
 from tests.support.domains import UUID_PC, UUID_Q35
@@ -312,6 +313,15 @@ SCENARIOS = (
         fails=True,
     ),
     Scenario("detach a share", detach(), attach(profile=SHARE), mig=False),
+    Scenario("attach by a claim", attach(**CLAIM), make_claim, mig=False),
+    Scenario(
+        "attach by a claim that fails late",
+        both(fail("hypervisor", "set_notes config", STUCK), attach("vm03", **CLAIM)),
+        make_claim,
+        mig=False,
+        fails=True,
+    ),
+    Scenario("detach what a claim gives", detach(), both(make_claim, attach(**CLAIM)), mig=False),
     Scenario("grow a share", change(16 << 30, 50), attach(profile=SHARE), mig=False),
     Scenario("shrink a share", change(4 << 30, 10), attach(profile=SHARE), mig=False),
     Scenario(

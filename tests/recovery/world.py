@@ -31,9 +31,12 @@ from vgpumgr.domain.devices import Controller
 from vgpumgr.domain.domain import AttachmentNote, Domain, read_notes, write_notes
 from vgpumgr.domain.hypervisor import Scope, Vm, VmState
 from vgpumgr.errors import HelperLateError, LibvirtDownError, NvmlInUseError, VgpumgrError
-from vgpumgr.model.attachment import AttachmentRecord
+from vgpumgr.host.machine import Machine as HostMachine
+from vgpumgr.model.attachment import AttachmentRecord, ClaimPart
 from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import ComputeInstance, MigModeChange, Placement
+from vgpumgr.pool.leases import PoolLeases
+from vgpumgr.state.leases import ClaimUser
 from vgpumgr.state.store import STATE_FILE, Store
 
 UUID_BARE = "44444444-4444-4444-8444-444444444444"
@@ -276,6 +279,22 @@ class SavedVgpus(_Saved, FrameworkVgpus):
     part, writes = "vgpus", frozenset(VGPU_WRITES)
 
 
+class SavedLeases(PoolLeases):
+    """The real ones, on a pool's file beside the state file, with points around every change."""
+
+    world: World
+
+    def hold(self, part: ClaimPart, user: ClaimUser) -> None:
+        self.world.point("before hold")
+        super().hold(part, user)
+        self.world.point("after hold")
+
+    def release(self, part: ClaimPart, attachment: str) -> None:
+        self.world.point("before release")
+        super().release(part, attachment)
+        self.world.point("after release")
+
+
 class SavedStore(_Saved, Store):
     """The real state file, with points around every write."""
 
@@ -313,6 +332,9 @@ class World:
         self.vgpu_store = self.store
         self.pci.hypervisor = self.vgpus.hypervisor = self.hypervisor
         self.vgpus.gpus = self.nvml.gpus
+        self.machine = HostMachine("world", root, root / "state", root / "run", "test:///default")
+        self.leases = SavedLeases(self.machine)
+        self.leases.world = self
         host = (self.pci, self.vgpus)
         for part in (self.nvml, self.hypervisor, self.channels, self.store, *host):
             part.world = self  # type: ignore[attr-defined]
@@ -333,6 +355,7 @@ class World:
             pci=self.pci,
             vgpus=self.vgpus,
             vgpu_store=self.vgpu_store,
+            leases=self.leases,
         )
         self.service = AttachmentService(self.parts)
         self.recovery = Recovery(self.parts)
@@ -510,6 +533,7 @@ class World:
             # their order is that of a boot; what is undone may come last
             "vgpus": {record.spec.uuid: record for record in self.vgpu_store.list_vgpus()},
             "layouts": read_layouts(self.root),
+            "uses": {use.part.name: use.user for use in self.leases.list_uses()},
         }
 
 

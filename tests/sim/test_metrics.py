@@ -25,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.attached_machine import Attached, attached_machine
 from tests.support.programs import find_program
-from vgpumgr.app.metric_spec import MIG_SHARE_METRICS, SHARE_METRICS
+from vgpumgr.app.metric_spec import MIG_SHARE_METRICS, POOL_METRICS, SHARE_METRICS
 from vgpumgr.app.metrics import METRICS as TABLE
 from vgpumgr.cli.http import HttpBackend
 from vgpumgr.model.routes import METRICS
@@ -44,6 +44,8 @@ ELSEWHERE = {
     "channel_refused_calls_total",
     # tests/sim/test_share_commands.py
     *(spec.name for spec in (*SHARE_METRICS, *MIG_SHARE_METRICS)),
+    # tests/unit/test_pool_attach.py
+    *(spec.name for spec in POOL_METRICS),
 }
 Series = dict[str, list[dict[str, str]]]
 #: Prometheus gives these to every series; aggregation makes ``kind`` and the like out of the rest
@@ -326,6 +328,7 @@ STORIES: dict[str, tuple[dict[str, str], int]] = {
         {'vgpumgr_channel_protocol_errors_total{hostname="h",domain="vm01"}': "0 0 3x30"},
         5,
     ),
+    "VgpumgrPoolStoreSilent": ({'vgpumgr_pool_store_answers{hostname="h"}': "1 0x30"}, 7),
     "VgpumgrShareUncharged": (
         {'vgpumgr_channel_share_uncharged_seconds_total{hostname="h",domain="vm01"}': "0 0 3x30"},
         5,

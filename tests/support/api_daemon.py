@@ -10,6 +10,7 @@ import asyncio
 import sys
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from tests.support.service import make_bench
@@ -17,6 +18,7 @@ from vgpumgr.app.application import Application
 from vgpumgr.app.metrics import Collected, MetricsService
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.statistics import open_statistics
+from vgpumgr.pool.leases import PoolLeases
 from vgpumgr.server.access import Access
 from vgpumgr.server.server import HANG_S, _listen, _only_daemon, serve
 
@@ -57,7 +59,8 @@ def make_application(directory: Path, slow_s: float) -> Application:
         config_path=directory / "vgpumgr.toml",
     )
     metrics = MetricsService(lambda _: Collected(), open_statistics(machine.run_dir))
-    return Application(machine, scene.service.parts, metrics)
+    parts = replace(scene.service.parts, leases=PoolLeases(machine))
+    return Application(machine, parts, metrics)
 
 
 if __name__ == "__main__":

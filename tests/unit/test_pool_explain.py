@@ -128,7 +128,7 @@ def test_classes_by_command(cli: Cli) -> None:
     with serving():
         one = claim(cli, "one", "share:8GiB,30%", "--class", "big")
         assert one["lease"]["gpu_milli"] == 1000
-        error = refused(cli.run("pool", "class", "delete", "big", *words), "VG394", 6)
+        error = refused(cli.run("pool", "class", "delete", "big", *words), "VG395", 6)
         assert error["held_by"] == ["claim one"]
         ok(cli.run("claim", "delete", "one", *words))
     assert ok(cli.run("pool", "class", "delete", "big", *words))["deleted"]
@@ -138,10 +138,10 @@ def test_classes_by_command(cli: Cli) -> None:
     ("words", "number", "code", "says"),
     [
         ("pool class create Big", "VG100", 2, "no name of a class"),
-        ("pool class create spread", "VG394", 6, "there is a class spread"),
+        ("pool class create spread", "VG395", 6, "there is a class spread"),
         ("pool class create x --model A1000", "VG100", 2, "no GPU of the pool is a 'A1000'"),
         ("pool class create x --policy fdg", "VG100", 2, "did you mean fgd?"),
-        ("pool class delete default", "VG394", 6, "every pool has it"),
+        ("pool class delete default", "VG395", 6, "every pool has it"),
         ("pool class delete spraed", "VG385", 5, "did you mean spread?"),
     ],
 )

@@ -280,7 +280,7 @@ def test_tenants_by_command(cli: Cli) -> None:
         )  # fmt: skip
         assert error["why"] == "it needs 1 GPUs, and the quota is 0.5"
         assert error["held_by"] == ["tenant vision"]
-        error = refused(cli.run("tenant", "delete", "vision", *words), "VG393", 6)
+        error = refused(cli.run("tenant", "delete", "vision", *words), "VG394", 6)
         assert error["held_by"] == ["claim one", "claim two"]
         ok(cli.run("tenant", "set", "vision", "--gpus", "none", *words))
         ok(cli.run("claim", "resize", "two", "--profile", "share:8GiB,40%", *words))
@@ -324,19 +324,19 @@ def test_split_by_command(cli: Cli) -> None:
     ("words", "number", "code", "says"),
     [
         ("tenant create Vision", "VG100", 2, "no name of a tenant"),
-        ("tenant create there", "VG393", 6, "there is a tenant there"),
+        ("tenant create there", "VG394", 6, "there is a tenant there"),
         ("tenant create x --gpus -1", "VG100", 2, "is not from 0"),
         ("tenant create x --gpus nan", "VG100", 2, "is not from 0"),
         ("tenant create x --gpus 0.0001", "VG100", 2, "more than three decimals"),
         ("tenant create x --gpus many", "VG100", 2, "is not a number"),
         ("tenant create x --weight 0", "VG100", 2, "0 is not from 1"),
         ("tenant set there", "VG100", 2, "set what"),
-        ("tenant set their --gpus 1", "VG392", 5, "did you mean there?"),
-        ("tenant show none", "VG392", 5, "no tenant none"),
-        ("tenant delete none", "VG392", 5, "no tenant none"),
+        ("tenant set their --gpus 1", "VG393", 5, "did you mean there?"),
+        ("tenant show none", "VG393", 5, "no tenant none"),
+        ("tenant delete none", "VG393", 5, "no tenant none"),
         ("tenant split A --profile whole", "VG100", 2, "no name of a tenant"),
         ("tenant split a --profile share:100GiB,5%", "VG100", 2, "cannot be divided"),
-        ("claim create x --profile whole --tenant their", "VG392", 5, "did you mean there?"),
+        ("claim create x --profile whole --tenant their", "VG393", 5, "did you mean there?"),
     ],
 )  # fmt: skip
 def test_each_bad_input_is_one_clear_error(

@@ -73,7 +73,7 @@ def build(step_class: type[Step]) -> st.SearchStrategy[Step]:
 def test_there_are_steps_of_every_noun() -> None:
     nouns = {step.kind.partition(".")[0] for step in CLASSES}
     assert nouns == {
-        "attachment", "channel", "domain", "gpu", "layout", "mdev", "mig", "passthrough", "vf",
+        "attachment", "channel", "claim", "domain", "gpu", "layout", "mdev", "mig", "passthrough", "vf",
     }  # fmt: skip
     assert len(CLASSES) == len({step.kind for step in CLASSES}) >= 35
 

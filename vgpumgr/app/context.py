@@ -34,6 +34,7 @@ from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.vgpu import NoVgpuStore, VgpuStore
 from vgpumgr.nvml.client import complete_inventory, read_machine_inventory
 from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.state.leases import Leases, NoLeases
 from vgpumgr.state.store import STATE_FILE, Store
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class Parts:
     read_cpu_nodes: Callable[[], Mapping[int, int]] = dict
     vgpus: VgpuControl = field(default_factory=_make_no_vgpus)
     vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
+    #: those of the pool that this host is in
+    leases: Leases = field(default_factory=NoLeases)
     #: what drivers show of GPUs without NVML; raises nothing
     read_sensors: Callable[[Sequence[PciAddress]], Mapping[PciAddress, Sensors]] = lambda _: {}
 
@@ -127,6 +130,7 @@ class Parts:
             vgpu_store=self.vgpu_store,
             vgpus=self.vgpus,
             pci=self.pci,
+            leases=self.leases,
             maybe_drain_store=self.store,
             maybe_record=record,
             gpus=gpus,
@@ -290,6 +294,7 @@ def open_parts(machine: Machine, nvml: Nvml) -> Iterator[Parts]:
             read_cpu_nodes=lambda: read_cpu_nodes(machine),
             vgpus=entered(lambda: _open_vgpus(machine, nvml)),
             vgpu_store=store,
+            leases=defer(lambda: _make_leases(machine)),
             list_late_gpus=lambda: list_late_gpus(machine),
             read_sensors=lambda addresses: sensors.read(addresses) if addresses else {},
         )
@@ -305,6 +310,12 @@ def _make_channels(machine: Machine) -> Channels:
     from vgpumgr.virtio.keeper import KeeperChannels
 
     return KeeperChannels(machine)
+
+
+def _make_leases(machine: Machine) -> Leases:
+    from vgpumgr.pool.leases import PoolLeases
+
+    return PoolLeases(machine)
 
 
 def _open_pci(machine: Machine, store: Store) -> AbstractContextManager[PciControl]:

@@ -15,10 +15,12 @@ from vgpumgr.app.metric_spec import (
     HOST_LABELS,
     MIG_SHARE_METRICS,
     NO_CHANNEL,
+    POOL_METRICS,
     SHARE_METRICS,
     MetricSpec,
     Sample,
     sample_channel_share,
+    sample_pool,
     sample_shares,
 )
 from vgpumgr.errors import Exit, VgpumgrError
@@ -29,6 +31,7 @@ from vgpumgr.model.gpu import Drain, Gpu, Inventory, PciGpu, Sensors, find_drain
 from vgpumgr.model.health import GpuHealth
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.planning.shares import measure_instance_shares, measure_shares
+from vgpumgr.state.leases import SeenPool
 from vgpumgr.virtio.channel import ChannelStatus
 
 if TYPE_CHECKING:
@@ -214,6 +217,7 @@ METRICS: tuple[MetricSpec, ...] = (
     ),
     *SHARE_METRICS,
     *MIG_SHARE_METRICS,
+    *POOL_METRICS,
     MetricSpec(
         "last_collect_success", "gauge", HOST_LABELS,
         "1 if the latest collection came to its end; 0 if it failed or is overdue. All other "
@@ -352,6 +356,8 @@ class Observation:
     records: Sequence[AttachmentRecord] = ()
     #: what drivers show of GPUs without NVML
     sensors: Mapping[PciAddress, Sensors] = field(default_factory=dict)
+    #: None: this host is in none, or nothing serves for it
+    pool: SeenPool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,6 +384,7 @@ def list_samples(
     for counts in operations:
         yield from _sample_operation(counts, host)
     if (seen := collected.observation) is not None:
+        yield from sample_pool(seen.pool, host)
         vms = {
             key: ",".join(dict.fromkeys(owner.vm_name for owner in own if owner.kind == "vm"))
             for key, own in index_owners(seen.owners).items()

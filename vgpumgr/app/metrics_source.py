@@ -27,6 +27,7 @@ from vgpumgr.model.gpu import DrainStore, Inventory, Sensors, list_drains
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.nvml.client import READ_INVENTORY, STUCK, NvmlClient
 from vgpumgr.planning.drift import DriftKind
+from vgpumgr.state.leases import Leases, NoLeases
 from vgpumgr.virtio.channel import Channels, ChannelStatus
 
 #: how long a collection is not repeated
@@ -47,6 +48,7 @@ class MetricsSource:
         | None = None,
         drains: DrainStore | None = None,
         read_sensors: Callable[[Sequence[PciAddress]], Mapping[PciAddress, Sensors]] | None = None,
+        leases: Leases | None = None,
     ) -> None:
         self._read_inventory = read_inventory
         self._store = store
@@ -56,6 +58,7 @@ class MetricsSource:
         self._read_devices = read_devices
         self._drains = drains
         self._read_sensors = read_sensors
+        self._leases = leases or NoLeases()
 
     def observe(self) -> Observation:
         """One collection. Raises VgpumgrError where GPUs or records cannot be read.
@@ -79,6 +82,7 @@ class MetricsSource:
             health=self._drains.list_health() if self._drains else (),
             records=records,
             sensors=self._read_sensors(others) if self._read_sensors else {},
+            pool=self._leases.read_seen() if self._leases.read_server() else None,
         )
 
     def _read_channel(self, record: AttachmentRecord) -> ChannelStatus | None:
@@ -131,6 +135,7 @@ def open_metrics(machine: Machine) -> Iterator[MetricsService]:
             partial(read_devices, parts),
             parts.store,
             parts.read_sensors,
+            parts.leases,
         )
         cache = MetricsCache(source.observe, parts.clock)
         yield MetricsService(cache.read, open_statistics(machine.run_dir))

@@ -31,6 +31,7 @@ from vgpumgr.model.choices import Backend as BackendName
 from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S, AttachRequest, ShareRequest
 from vgpumgr.passthrough.control import PciControl
 from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.steps.claim import HoldClaim
 from vgpumgr.steps.domain import AttachDevices, WriteNote, list_controllers
 from vgpumgr.steps.pci import BindDriver
 from vgpumgr.steps.record import MarkAttachment, RecordAttachment
@@ -60,7 +61,7 @@ def check_request(request: AttachRequest) -> Wanted:
         raise BackendUnsupportedError(
             f"cannot attach {request.profile} by backend {request.backend}",
             why=f"{profile.noun} reaches a VM by {' or '.join(possible)}",
-            hint=f"vgpumgr attach {request.vm} --profile {request.profile} --backend {possible[0]}",
+            hint=f"vgpumgr attach {request.vm} {request.option} --backend {possible[0]}",
         )
     wanted = Wanted(request, profile, chosen, Display(request.display))
     backend = find_backend(chosen[0])
@@ -132,7 +133,7 @@ def _check_free(request: AttachRequest, vm: Vm, records: Sequence[AttachmentReco
             why="; ".join(f"attachment {record.id} is {record.state}" for record in own)
             + "; one more takes --add, and detach gives back what it has",
             held_by=[f"attachment {r.id} ({r.profile} on {r.gpu})" for r in own],
-            hint=f"vgpumgr attach {vm.name} --profile {request.profile} --add",
+            hint=f"vgpumgr attach {vm.name} {request.option} --add",
         )
     known = {record.id for record in own}
     aliases = vm.config.own_aliases() if vm.config else ()
@@ -185,6 +186,7 @@ def _make_record(
         backend=grant.backend,
         created_s=target.now_s,
         number=lowest_free_number(known, target.vm.uuid),
+        claim=target.claim,
         **grant.parts,
     )
 
@@ -202,6 +204,8 @@ def _plan_one(
     both.
     """
     steps: list[Step] = [RecordAttachment(record.id, vm.name, vm.uuid)]
+    if record.claim is not None:
+        steps.append(HoldClaim.of_record(record))
     steps += grant.list_host_steps(record, vm, scopes)
     digest: str | None = vm.digest
     if scopes.config:
@@ -222,6 +226,7 @@ def _plan_one(
         subject=vm.name,
         steps=tuple(steps),
         notes=(
+            *_describe_claim(record),
             f"backend {grant.backend}: {grant.why}",
             *grant.notes,
             *grant.describe_time(vm, wanted.request, scopes),
@@ -229,6 +234,12 @@ def _plan_one(
         ),
         result=_describe(vm, record, grant, scopes),
     )
+
+
+def _describe_claim(record: AttachmentRecord) -> tuple[str, ...]:
+    if record.claim is None:
+        return ()
+    return (f"claim {record.claim.name} reserves {record.profile} on host {record.claim.host}",)
 
 
 def _describe(
@@ -248,6 +259,7 @@ def _describe(
         "live": scopes.live,
         "config": scopes.config,
         "not_live_because": [] if scopes.live else list(scopes.reasons),
+        **({"claim": record.claim.name} if record.claim else {}),
     }
 
 

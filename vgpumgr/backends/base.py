@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vgpumgr.domain.hypervisor import Vm
     from vgpumgr.engine.step import Step
     from vgpumgr.errors import VgpumgrError
-    from vgpumgr.model.attachment import AttachmentRecord
+    from vgpumgr.model.attachment import AttachmentRecord, ClaimPart
     from vgpumgr.model.choices import Display
     from vgpumgr.model.identity import GpuUuid
     from vgpumgr.model.request import AttachRequest, ProfileRequest
@@ -90,6 +90,8 @@ class Target:
     now_s: float
     #: NUMA nodes that the VM is bound to; empty: none in particular
     nodes: frozenset[int] = frozenset()
+    #: the claim that gives what is asked for; None: no pool does
+    claim: ClaimPart | None = None
 
 
 @dataclass(frozen=True, slots=True)

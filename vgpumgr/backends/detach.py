@@ -10,6 +10,7 @@ from vgpumgr.engine.step import OnFailure, Plan, Step
 from vgpumgr.errors import NotAttachedError, SeveralAttachmentsError
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.steps.claim import ReleaseClaim
 from vgpumgr.steps.domain import DetachDevices, RemoveNote
 from vgpumgr.steps.record import ForgetAttachment, MarkAttachment
 
@@ -133,7 +134,10 @@ def plan_detach(
         notes.append(f'vm "{record.vm_name}" is no longer defined')
     elif vm.find_note(record.id) is not None:
         steps.append(RemoveNote(vm.name, vm.uuid, record.id))
-    steps += (*revocation.host, ForgetAttachment(record.id))
+    steps += revocation.host
+    if record.claim is not None:
+        steps.append(ReleaseClaim.of_record(record))
+    steps.append(ForgetAttachment(record.id))
     return Plan(
         operation="detach",
         subject=record.vm_name,

@@ -9,6 +9,7 @@ from vgpumgr.domain.devices import attachment_of
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.planning.drift import Drift, DriftKind, describe_half, make_drift
+from vgpumgr.planning.leased import find_claim_drift
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.state.domain_metadata import describe_record, list_unreadable, rebuild_records
 
@@ -37,7 +38,13 @@ def _find_of_record(snapshot: Snapshot, record: AttachmentRecord) -> Iterator[Dr
         yield make_drift(record, DriftKind.VM_GONE, "the VM is no longer defined", hint)
         return
     yield from find_backend(record.backend).drift(record, snapshot)
+    yield from _find_of_claim(record, snapshot)
     yield from _find_in_domain(record, vm)
+
+
+def _find_of_claim(record: AttachmentRecord, snapshot: Snapshot) -> Iterator[Drift]:
+    if record.claim is not None:
+        yield from find_claim_drift(record, snapshot.pool)
 
 
 def _find_of_run(snapshot: Snapshot, record: AttachmentRecord) -> Iterator[Drift]:
@@ -46,6 +53,7 @@ def _find_of_run(snapshot: Snapshot, record: AttachmentRecord) -> Iterator[Drift
         yield make_drift(record, DriftKind.RUN_ENDED, text, "vgpumgr recover")
     else:
         yield from find_backend(record.backend).drift(record, snapshot)
+        yield from _find_of_claim(record, snapshot)
 
 
 def find_drift_on_host(snapshot: Snapshot) -> tuple[Drift, ...]:

@@ -367,7 +367,7 @@ def _check_scopes(request: AttachRequest, vm: Vm, live: LiveParts) -> None:
         raise LiveUnsupportedError(
             f"cannot attach to {vm} live",
             why="; ".join(live.reasons),
-            hint=f"vgpumgr attach {vm.name} --profile {request.profile} --config, then restart the VM",
+            hint=f"vgpumgr attach {vm.name} {request.option} --config, then restart the VM",
         )
     if vm.config is None:
         if request.config or not live.any:

@@ -12,6 +12,7 @@ from vgpumgr.cli.output import Column, print_list, print_notes, print_single, va
 from vgpumgr.cli.session import (
     PROFILE_HELP,
     BackendOption,
+    ClaimOption,
     DisplayOption,
     DryRun,
     EqualOption,
@@ -24,7 +25,7 @@ from vgpumgr.cli.session import (
     UnconfinedOption,
     Yes,
     call,
-    choose_profile,
+    choose_wanted,
     confirm,
     get_layout,
     get_session,
@@ -59,6 +60,7 @@ def attach(
         str | None, Option("--profile", metavar="PROFILE", help=PROFILE_HELP)
     ] = None,
     equal: EqualOption = None,
+    claim: ClaimOption = None,
     gpu: GpuOption = None,
     backend: BackendOption = BackendChoice.AUTO,
     live: Annotated[bool, Option("--live", help="The running machine; or fail.")] = False,
@@ -113,7 +115,9 @@ def attach(
     explains the selection. A share (share:8GiB,30%) is memory and time of a GPU that is not in MIG
     mode and that several VMs have shares of; --equal 4 is a quarter of one. share:4GiB,50%@1g.10gb
     is a share of a MIG instance of that profile, which the first makes or takes; --gpu MIG-UUID
-    names one. What the VM's programs may take, all together, --limit says.
+    names one. What the VM's programs may take, all together, --limit says. --claim gives the VM what
+    a claim of the pool has on this host: a share of the leased GPU, or all of it, by passthrough where
+    the GPU has an IOMMU group.
 
     \b
     Examples:
@@ -133,13 +137,14 @@ def attach(
       vgpumgr attach vm01 --profile share:4GiB,50%@1g.10gb
       vgpumgr attach vm01 --equal 4
       vgpumgr attach vm01 --equal 4 --gpu MIG-6f1c2a2e
+      vgpumgr attach vm01 --claim train
     """
     document = call(
         context,
         "attach",
         dry_run=dry_run,
         vm=vm,
-        profile=choose_profile(profile, equal, "attach"),
+        **choose_wanted(profile, equal, claim, "attach"),
         gpu=gpu,
         backend=backend,
         live=live,
@@ -284,12 +289,13 @@ COLUMNS = (
 @app.listing("why")
 def why(
     context: Context,
-    profile: Annotated[str, Argument(help=PROFILE_HELP)],
+    profile: Annotated[str | None, Argument(help=PROFILE_HELP)] = None,
     gpu: GpuOption = None,
+    claim: ClaimOption = None,
 ) -> None:
     """Explain why a profile does not fit, and what would help.
 
-    Any profile that attach takes: of MIG, a vGPU type, vf, passthrough, a share.
+    Any profile that attach takes: of MIG, a vGPU type, vf, passthrough, a share. Or a claim of the pool.
 
     One GPU is explained in a sentence, several in a table.
 
@@ -301,8 +307,13 @@ def why(
       vgpumgr why vf
       vgpumgr why share:8GiB,30%
       vgpumgr why share:4GiB,50%@1g.10gb --gpu 0
+      vgpumgr why --claim train
     """
-    document = {"notes": [], **call(context, "why", profile=profile, selector=gpu)}
+    if claim is None and profile is None:
+        raise UsageError("missing argument 'PROFILE'", hint="vgpumgr why PROFILE, or --claim CLAIM")
+    wanted = {} if profile is None else {"profile": profile}
+    wanted |= {} if claim is None else {"claim": claim}
+    document = {"notes": [], **call(context, "why", **wanted, selector=gpu)}
     rows = document["gpus"]
     print_notes(context, document)  # an older daemon has none
     if get_layout(context).is_default and len(rows) == 1:

@@ -42,6 +42,12 @@ def _format_place(row: Row) -> str:
     return or_absent(lease and f"{lease['host']}:{','.join(map(str, lease['gpu_indices']))}")
 
 
+def _format_user(row: Row) -> str:
+    """``vm vm01``: what has its slice by the claim."""
+    use = row["used_by"]
+    return or_absent(use and f"{use['kind']} {use['name']}")
+
+
 _COLUMNS = (
     value_column("name"),
     value_column("state"),
@@ -53,6 +59,7 @@ _COLUMNS = (
     Column("time", _format_percent, lambda row: row["compute_percent"], right=True),
     Column("on", _format_place, lambda row: (row["lease"] or {}).get("host")),
     value_column("place", right=True),
+    Column("used_by", _format_user, lambda row: (row["used_by"] or {}).get("name")),
     value_column("if_lost", wide=True),
     Column(
         "token", lambda row: or_absent((row["lease"] or {}).get("token")), wide=True, right=True

@@ -366,7 +366,8 @@ def join(
 ) -> None:
     """Make this host and its GPUs part of a pool.
 
-    Again, it brings the pool up to date about them. What is granted there needs vgpumgr pool serve.
+    Again, it brings the pool up to date about them. What is granted there needs the daemon, or
+    vgpumgr pool serve.
 
     \b
     Examples:
@@ -390,7 +391,7 @@ def join(
     where = join_pool(session.options, endpoints, host, gpus)
     document = {"schema": _SCHEMA, "host": host, "gpus": len(gpus), "store": where}
     count = "1 GPU" if len(gpus) == 1 else f"{len(gpus)} GPUs"
-    lines = [f"host {host} is in the pool with {count}", "next: vgpumgr pool serve"]
+    lines = [f"host {host} is in the pool with {count}", "next: the daemon, or vgpumgr pool serve"]
     print_single(context, document, lines)
 
 
@@ -430,7 +431,7 @@ _HOSTS = (
 
 @app.command("serve")
 def serve(context: Context) -> None:
-    """Be a host of the pool until Ctrl-C or SIGTERM.
+    """Be a host of the pool until Ctrl-C or SIGTERM, where no daemon is.
 
     The host is heard, and its GPUs are granted. One of the hosts that serve leads: it grants. When
     it ends, another does. Leases stay.
@@ -450,8 +451,8 @@ def serve(context: Context) -> None:
 def leave(context: Context) -> None:
     """Take this host out of its pool.
 
-    It is refused while leases are on it, and while vgpumgr pool serve runs. A pool in a file of this
-    host stays there.
+    It is refused while leases are on it, and while vgpumgr pool serve runs; the daemon ends serving by
+    itself. A pool in a file of this host stays there.
 
     \b
     Examples:

@@ -236,6 +236,13 @@ def _list_operations(session: Session) -> Iterable[str]:
     return [row["id"] for row in document["operations"]]
 
 
+def _list_claims(session: Session) -> Iterable[str]:
+    from vgpumgr.cli.backend import open_pool
+
+    with open_pool(session.options) as pool:
+        return [row["name"] for row in pool.list_claims()]
+
+
 def _list_settings(_session: Session) -> Iterable[str]:
     from vgpumgr.cli.backend import list_settings
 
@@ -264,6 +271,7 @@ _LIVE: Mapping[str, Callable[[Session], Iterable[str]]] = {
     "plan": _list_profiles,
     "operation": _list_operations,
     "settings": _list_settings,
+    "claim": _list_claims,
     "limit": lambda _session: LIMIT_KEYS,
     "check": lambda _session: BY_ID,
     "checks": lambda _session: BY_ID,

@@ -37,6 +37,9 @@ def _render_status(document: dict[str, Any]) -> Iterator[str]:
     yield f"GPUs         {or_absent(document['gpus'])}"
     yield f"VMs          {or_absent(document['vms'])}"
     yield f"journal      {document['journal'] or 'not known'}"
+    if pool := document.get("pool"):  # an older daemon does not say
+        server = "" if pool["server"] else "; nothing serves for it now: vgpumgr pool serve"
+        yield f"pool         host {pool['host']} {pool['text']}{server}"
     yield from (f"late         {helper}" for helper in document["late"])
     yield from (f"problem      {problem}" for problem in document["problems"])
     yield from (f"note         {drained}" for drained in document.get("drained", ()))

@@ -17,6 +17,7 @@ from typer import Argument, Context, Option
 from vgpumgr.cli.main import App, Single
 from vgpumgr.cli.output import print_single
 from vgpumgr.cli.session import (
+    ClaimOption,
     DryRun,
     EqualOption,
     Format,
@@ -26,7 +27,7 @@ from vgpumgr.cli.session import (
     PriorityOption,
     Session,
     UnconfinedOption,
-    choose_profile,
+    choose_wanted,
     get_format,
     get_session,
     get_verbosity,
@@ -107,6 +108,7 @@ def run(
         Option("--name", metavar="NAME", help="Of the run; else of the command and its process."),
     ] = None,
     equal: EqualOption = None,
+    claim: ClaimOption = None,
     gpu: GpuOption = None,
     transport: Annotated[
         Literal["ring", "serial"],
@@ -140,6 +142,7 @@ def run(
       vgpumgr run --profile 1g.10gb --limit device-memory=4GiB --limit calls=none -- ./vectoradd
       vgpumgr run --profile share:2GiB,25% -- ./vectoradd
       vgpumgr run --profile share:2GiB,25% --gpu MIG-6f1c2a2e -- ./vectoradd
+      vgpumgr run --claim train -- ./vectoradd
       vgpumgr run --profile 1g.10gb --dry-run -- ./vectoradd
     """
     session = get_session(context)
@@ -160,7 +163,7 @@ def run(
     asked = {
         "name": _read_name(name) if name is not None else f"{word}-{os.getpid()}",
         "command": word,
-        "profile": choose_profile(profile, equal, "run"),
+        **choose_wanted(profile, equal, claim, "run"),
         "pid": os.getpid(),
         "gpu": gpu,
         "transport": transport,

@@ -316,6 +316,21 @@ def number(
     return read
 
 
+def choose_wanted(
+    profile: str | None, equal: int | None, claim: str | None, verb: str
+) -> dict[str, str]:
+    """What ``--profile``, ``--equal`` or ``--claim`` asks for. Raises UsageError where several or none are given."""
+    if claim is None:
+        return {"profile": choose_profile(profile, equal, verb)}
+    if profile is not None or equal is not None:
+        raise UsageError(
+            f"--claim and {'--profile' if equal is None else '--equal'} contradict each other",
+            why="the claim's lease says what it gets",
+            hint=f"--claim {claim} alone",
+        )
+    return {"claim": claim}
+
+
 def choose_profile(profile: str | None, equal: int | None, verb: str) -> str:
     """What ``--profile`` or ``--equal`` asks for. Raises UsageError where both or none are given."""
     if profile is not None and equal is not None:
@@ -386,6 +401,14 @@ PriorityOption = Annotated[
         "--priority",
         help="Of a share: a higher one gets its turns first while it is within its percentage; the "
         "default is normal.",
+    ),
+]
+ClaimOption = Annotated[
+    str | None,
+    Option(
+        "--claim",
+        metavar="CLAIM",
+        help="A claim of the pool, whose lease on this host says what it gets, in the place of --profile.",
     ),
 ]
 EqualOption = Annotated[

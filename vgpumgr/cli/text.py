@@ -15,9 +15,19 @@ from vgpumgr.model.shares import Share, describe_time, format_percent
 from vgpumgr.model.text import format_exact, format_size, format_time, shorten_type, tell_count
 
 _ADDING = {
-    "create", "start", "attach", "enable", "record", "note", "define", "adopt"
+    "create", "start", "attach", "enable", "record", "note", "define", "adopt", "hold"
 }  # fmt: skip
-_REMOVING = {"destroy", "stop", "detach", "disable", "forget", "remove", "delete", "undefine"}
+_REMOVING = {
+    "destroy",
+    "stop",
+    "detach",
+    "disable",
+    "forget",
+    "remove",
+    "delete",
+    "undefine",
+    "release",
+}
 #: kinds of steps that change vgpumgr's own records only
 _RECORDS = ("attachment.", "domain.note", "layout.remember", "vf.remember")
 _USABLE = {"now": "live now", "next-start": "at the next start", None: ABSENT}
@@ -416,6 +426,8 @@ def render_attachment(vm: dict[str, Any], attachment: dict[str, Any]) -> Iterato
         yield f"  slice         {attachment['profile']} at {where}{attachment['gpu']}, {size}"
     else:
         yield f"  slice         {attachment['profile']}"
+    if claim := attachment.get("claim"):  # an older daemon does not say
+        yield f"  claim         {claim}"
     if not attachment["host_devices"]:
         yield f"  device        {or_absent(attachment['device'])}"
     yield f"  backend       {attachment['backend']}" + (

@@ -167,6 +167,8 @@ class AttachmentNote(Element):
     memory_at_exit: Annotated[int | None, At("@memoryatexit", NUMBER)] = None
     #: of a share, if it is not normal
     priority: Annotated[str | None, At("@priority")] = None
+    #: the claim of a pool that reserves it: ``NAME HOST TOKEN``
+    claim: Annotated[str | None, At("@claim")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

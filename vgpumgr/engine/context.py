@@ -16,6 +16,7 @@ from vgpumgr.model.identity import GpuUuid
 from vgpumgr.model.mig import LayoutStore, NoLayouts, Placement
 from vgpumgr.model.vgpu import NoVgpuStore, VgpuStore
 from vgpumgr.nvml.protocol import Nvml
+from vgpumgr.state.leases import Leases, NoLeases
 
 if TYPE_CHECKING:
     from vgpumgr.domain.hypervisor import Hypervisor, Vm
@@ -55,6 +56,8 @@ class OperationContext:
     vgpu_store: VgpuStore = field(default_factory=NoVgpuStore)
     vgpus: VgpuControl = field(default_factory=make_no_vgpus)
     pci: PciControl = field(default_factory=make_no_pci)
+    #: those of the pool that this host is in
+    leases: Leases = field(default_factory=NoLeases)
     #: None: the operation drains and resumes no GPU
     maybe_drain_store: DrainStore | None = None
     #: the attachment that is changed; None where the operation is about no attachment

@@ -339,17 +339,33 @@ class ClassNotFoundError(VgpumgrError, id="VG385", exit_code=Exit.NOT_FOUND):
     """The pool has no class of this name."""
 
 
+class ClaimInUseError(VgpumgrError, id="VG387", exit_code=Exit.BUSY):
+    """A VM or a command has its slice by the claim; it is named."""
+
+
+class ClaimNotGrantedError(VgpumgrError, id="VG388", exit_code=Exit.BUSY):
+    """The claim has no lease on this host that gives what it asks for, or not the one that was planned with."""
+
+
+class ClaimUnusableError(VgpumgrError, id="VG389", exit_code=Exit.NOT_SUPPORTED):
+    """No attachment can be made by a claim of this kind."""
+
+
+class GpuLeasedError(VgpumgrError, id="VG392", exit_code=Exit.BUSY):
+    """The pool has leased the GPU; the claims are named."""
+
+
 class ClaimImpossibleError(VgpumgrError, id="VG386", exit_code=Exit.NOT_SUPPORTED):
     """No GPU of the pool can ever hold the claim; the limit is named."""
 
 
-class TenantNotFoundError(VgpumgrError, id="VG392", exit_code=Exit.NOT_FOUND):
+class TenantNotFoundError(VgpumgrError, id="VG393", exit_code=Exit.NOT_FOUND):
     """The pool has no tenant of this name."""
 
 
-class TenantExistsError(VgpumgrError, id="VG393", exit_code=Exit.BUSY):
+class TenantExistsError(VgpumgrError, id="VG394", exit_code=Exit.BUSY):
     """The pool has a tenant of this name, the tenant has claims, or it was changed at the same time."""
 
 
-class ClassExistsError(VgpumgrError, id="VG394", exit_code=Exit.BUSY):
+class ClassExistsError(VgpumgrError, id="VG395", exit_code=Exit.BUSY):
     """The pool has a class of this name, or the class has claims, or every pool has it."""

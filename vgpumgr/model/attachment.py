@@ -149,6 +149,17 @@ class RunPart:
     command: str
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimPart:
+    """The claim of a pool by whose lease an attachment has its slice; ``host`` is this host's name in the pool, and
+    ``token`` the lease's: a later grant of the claim has a higher one.
+    """
+
+    name: str
+    host: str
+    token: int
+
+
 class HostDeviceKind(StrEnum):
     """What a device of the host is."""
 
@@ -224,6 +235,8 @@ class AttachmentRecord:
     run: RunPart | None = None
     #: None: it is no share
     share_part: SharePart | None = None
+    #: None: no claim of a pool reserves it
+    claim: ClaimPart | None = None
 
     @property
     def is_gpu_share(self) -> bool:

@@ -29,7 +29,8 @@ class AttachRequest:
     """
 
     vm: str
-    profile: str
+    #: empty: the claim says it
+    profile: str = ""
     gpu: str | None = None
     #: a ``Backend``, or ``auto``
     backend: str = "auto"
@@ -55,6 +56,13 @@ class AttachRequest:
     compute_policy: str | None = None
     #: a ``Priority``, of a share; None: ``normal``
     priority: str | None = None
+    #: of a pool, in the place of a profile and a GPU
+    claim: str | None = None
+
+    @property
+    def option(self) -> str:
+        """What it asks for, as the command line has it."""
+        return f"--profile {self.profile}" if self.claim is None else f"--claim {self.claim}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ class DriftKind(StrEnum):
     STRAY_CHANNEL = "stray-channel"
     HALF_DONE = "half-done"
     RUN_ENDED = "run-ended"
+    CLAIM_LOST = "claim-lost"
     FUNCTION_GONE = "function-gone"
     DRIVER_CHANGED = "driver-changed"
     VFS_CHANGED = "vfs-changed"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from vgpumgr.errors import (
     GpuDrainedError,
@@ -18,16 +18,16 @@ from vgpumgr.errors import (
 )
 from vgpumgr.model.choices import Numa
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.model.gpu import DrainStore, find_drain, list_drains
+from vgpumgr.model.gpu import find_drain, list_drains
 from vgpumgr.model.pci import find_function
 from vgpumgr.passthrough.selection import KnownGpu
+from vgpumgr.planning.leased import PoolDrain, explain_leased
 from vgpumgr.planning.reservations import is_reserved, list_reservations, reserve
 
 if TYPE_CHECKING:
-    from vgpumgr.domain.hypervisor import Hypervisor, Vm
-    from vgpumgr.mdev.control import VgpuControl
+    from vgpumgr.domain.hypervisor import Vm
     from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
-    from vgpumgr.model.gpu import Drain, Gpu, Inventory
+    from vgpumgr.model.gpu import Drain, Gpu
     from vgpumgr.model.identity import GpuUuid
     from vgpumgr.model.mig import DesiredLayout, GpuInstance, Placement
     from vgpumgr.model.pci import Binding, Function, PciAddress, Release, User, VfSetting
@@ -38,61 +38,11 @@ if TYPE_CHECKING:
         VgpuInstance,
         VgpuRecord,
         VgpuSpec,
-        VgpuStore,
     )
-    from vgpumgr.passthrough.control import PciControl
+    from vgpumgr.planning.host import Host
     from vgpumgr.planning.reservations import Reservation
-    from vgpumgr.virtio.channel import Channels, ChannelStatus
-
-
-class RecordStore(DrainStore, Protocol):
-    """What is recorded besides vGPUs. May raise StoreError."""
-
-    def list_attachments(self) -> Sequence[AttachmentRecord]:
-        """See ``AttachmentStore``."""
-
-    def read_layouts(self) -> Mapping[str, DesiredLayout]:
-        """See ``LayoutStore``."""
-
-
-class Host(Protocol):
-    """The interfaces that a snapshot reads."""
-
-    @property
-    def read_inventory(self) -> Callable[[], Inventory]:
-        """NVML's GPUs. Raises NvmlMissingError."""
-
-    @property
-    def hypervisor(self) -> Hypervisor:
-        """The VMs."""
-
-    @property
-    def store(self) -> RecordStore:
-        """The attachments and layouts that are recorded."""
-
-    @property
-    def vgpu_store(self) -> VgpuStore:
-        """The vGPUs that are recorded."""
-
-    @property
-    def pci(self) -> PciControl:
-        """The PCI bus."""
-
-    @property
-    def vgpus(self) -> VgpuControl:
-        """vGPU types and devices."""
-
-    @property
-    def channels(self) -> Channels:
-        """Keepers and workers."""
-
-    @property
-    def boot_id(self) -> str:
-        """The boot that the host is in."""
-
-    @property
-    def has_iommufd(self) -> Callable[[], bool]:
-        """Whether the kernel gives devices to VMs by /dev/iommu."""
+    from vgpumgr.state.leases import SeenPool
+    from vgpumgr.virtio.channel import ChannelStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +157,12 @@ class Snapshot:
 
     def find_drain(self, address: PciAddress | None) -> Drain | None:
         """The drain of the GPU at an address; None: it takes slices."""
-        if not self.drains or address is None:
+        if not (self.drains or self.leased) or address is None:
             return None
         gpu = self.find_gpu(address)
-        return find_drain(self.drains, address, str(gpu.uuid) if gpu else None)
+        drain = find_drain(self.drains, address, str(gpu.uuid) if gpu else None)
+        claims = self.leased.get(str(gpu.uuid)) if gpu else None
+        return drain or (PoolDrain.make(address, str(gpu.uuid), claims) if gpu and claims else None)
 
     def check_not_drained(self, refusal: str, *addresses: PciAddress | None) -> None:
         """Raises GpuDrainedError if there are GPUs, and all of them are drained; it begins with ``refusal``."""
@@ -222,6 +174,8 @@ class Snapshot:
         told = [str(drain) for drain in gpus]
         if len(gpus) > 1:
             told = [f"{name}: {text}" for name, text in zip(names, told, strict=True)]
+        if claims := [drain for drain in drains if isinstance(drain, PoolDrain)]:
+            raise explain_leased(refusal, names, claims)
         is_ill = all(drain.fault is not None for drain in drains)
         kind, state = (GpuUnhealthyError, "unhealthy") if is_ill else (GpuDrainedError, "drained")
         state = f"{' and '.join(names)} {'is' if len(gpus) == 1 else 'are'} {state}"
@@ -237,6 +191,11 @@ class Snapshot:
         from vgpumgr.mdev.records import read_records  # which a change of layout does not need
 
         return read_records(self._host.vgpu_store, self._host.vgpus) if self._host else ()
+
+    @observed
+    def pool(self) -> SeenPool | None:
+        """The pool as this host knew it last; None: it is in none, or has not served."""
+        return self._host.leases.read_seen() if self._host else None
 
     @cached_property
     def boot_id(self) -> str:
@@ -273,6 +232,8 @@ class Snapshot:
         """GPU instances that VMs have by forwarding: by GPU and place."""
         return [(r.gpu, r.placement) for r in self.records if r.mig_part is not None]
 
+    #: GPUs that the pool has leased to claims that are not this operation's, by UUID
+    leased: Mapping[str, Sequence[str]] = {}
     #: GPUs on which a call has not come back, by UUID, and which
     stuck: Mapping[str, str] = {}
     #: GPU instances that an operation without an end has made or taken away: by GPU and place

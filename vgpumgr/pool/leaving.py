@@ -6,11 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from vgpumgr.errors import PoolMemberError, PoolNotFoundError
-from vgpumgr.host.lock import lock_file
-from vgpumgr.host.machine import find_machine
+from vgpumgr.host.lock import find_holder, lock_file
+from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.pool.control.records import HostRecord, View, alive_key
 from vgpumgr.pool.membership import Pool, forget_membership, open_pool
 from vgpumgr.pool.store.interface import MOST_CHANGES, Change, Compare, Delete
+
+#: held by the command that takes this machine out of its pool
+LEAVING_LOCK = "pool-leaving.lock"
+#: how the daemon is called in the lock of the process that serves
+BY_DAEMON = "the daemon, as a host of the pool"
+#: a daemon that waits for a store that does not answer ends that so late
+DAEMON_ENDS_S = 30.0
 
 
 def leave_pool(name: str | None) -> str | None:
@@ -25,8 +32,17 @@ def leave_pool(name: str | None) -> str | None:
 
 @contextmanager
 def _not_serving(pool: Pool) -> Iterator[None]:
-    with lock_file(pool.lock, 0, what="pool leave"):
-        yield
+    """A daemon that serves ends that when it sees the first lock, and begins again if the host stays."""
+    with lock_file(pool.machine.run_dir / LEAVING_LOCK, 0, what="pool leave"):
+        holder = find_holder(pool.lock) or ""
+        timeout_s = DAEMON_ENDS_S if BY_DAEMON in holder else 0
+        with lock_file(pool.lock, timeout_s, what="pool leave"):
+            yield
+
+
+def is_leaving(machine: Machine) -> bool:
+    """Whether a command takes this machine out of its pool now."""
+    return find_holder(machine.run_dir / LEAVING_LOCK) is not None
 
 
 def _leave(pool: Pool) -> str | None:
@@ -43,7 +59,7 @@ def _leave(pool: Pool) -> str | None:
             f"host {record.name} has leases",
             why="what runs on them ends first",
             held_by=[f"claim {claim}" for claim in leases],
-            hint=f"vgpumgr claim delete {leases[0]}, while vgpumgr pool serve runs",
+            hint=f"vgpumgr claim delete {leases[0]}, while the daemon or vgpumgr pool serve runs",
         )
     _remove(pool, view, record)
     return name
@@ -100,6 +116,7 @@ def _remove(pool: Pool, view: View, record: HostRecord) -> None:
     host: tuple[Compare, ...] = (view.at(record.key), alive)
     keys = [lease.key for lease in view.leases.values() if lease.host == record.name]
     keys += [gpu.key for gpu in view.gpus.values() if gpu.host == record.name]
+    keys += [use.key for use in view.uses.values() if use.host == record.name]
     most = MOST_CHANGES - 2
     while True:
         part, keys = keys[:most], keys[most:]

@@ -6,11 +6,12 @@ import errno
 import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from vgpumgr.errors import (
+    LockHeldError,
     NotPermittedError,
     PoolExistsError,
     PoolMemberError,
@@ -47,10 +48,13 @@ from vgpumgr.pool.store.gateway import Endpoints, check_endpoints
 from vgpumgr.pool.store.interface import At, Change, Compare, Delete, Put, Store, Transaction
 from vgpumgr.pool.store.sqlite import SqliteStore
 from vgpumgr.pool.store.steps import drive
+from vgpumgr.state.leases import SeenPool
 
 FILE_NAME = "pool.json"
 STORE_NAME = "pool.sqlite"
 LOCK_NAME = "pool.lock"
+#: what the process that serves knew last
+SEEN_NAME = "pool-seen.json"
 #: the classes that a pool begins with
 CLASSES = (
     ClassRecord("default"),
@@ -82,17 +86,15 @@ class Pool:
         store: Store,
         where: str,
         clock: Clock,
-        lock: Path,
-        boot: str,
+        machine: Machine,
     ) -> None:
         self.membership = membership
         #: held by the one process of this machine that serves
-        self.lock = lock
+        self.lock = machine.run_dir / LOCK_NAME
         self.store = store
         self.where = where
         self.clock = clock
-        #: the id of this boot of the machine
-        self.boot = boot
+        self.machine = machine
 
     def view(self) -> View:
         """The pool as it is now. Raises PoolNotFoundError, PoolVersionError, PoolStoreError."""
@@ -186,27 +188,67 @@ class Pool:
         )
         return host
 
-    def serve(self, is_over: Callable[[], bool], report: Callable[[str], None]) -> None:
-        """This host's part, until it is over: heartbeats, leases, and a controller that leads where no other does."""
+    def serve(
+        self,
+        is_over: Callable[[], bool],
+        report: Callable[[str], None],
+        hear: Callable[[SeenPool], None] = lambda _seen: None,
+        what: str = "pool serve",
+    ) -> None:
+        """This host's part, until it is over: heartbeats, leases, and a controller that leads where no other does.
+        ``hear`` gets what is known of the pool whenever that changes, and a file has it. Raises LockHeldError where
+        another process serves for this host, PoolMemberError, and where the store is a file PoolStoreError.
+        """
         name = self.membership.host
         if name is None:
             raise PoolMemberError("this machine is no host of the pool", hint="vgpumgr pool join")
-        timing = self._await_timing(is_over, report)
-        if timing is None:
-            return
-        host = HostRecord(name, self.membership.machine)
-        agent = HostAgent(host, timing, self.clock.monotonic_s, boot=self.boot)
-        controller = Controller(name, timing, self.clock.monotonic_s)
-        server = Server(self.store, name, agent, controller, self.clock.sleep, report)
-        with lock_file(self.lock, 0, what="pool serve"):
+
+        def keep(seen: SeenPool) -> None:
+            with suppress(OSError):  # a full disk: what is kept only shows, and is written again
+                write_seen(self.machine, seen)
+            hear(seen)
+
+        with self._serving_alone(name, what):
+            timing = self._await_timing(is_over, report, keep)
+            if timing is None:
+                return
+            boot = read_boot_id(self.machine)
+            host = HostRecord(name, self.membership.machine)
+            agent = HostAgent(host, timing, self.clock.monotonic_s, boot=boot)
+            controller = Controller(name, timing, self.clock.monotonic_s)
+            server = Server(
+                self.store, name, agent, controller, self.clock.sleep, report, keep, is_over,
+                self._read_seen(name),
+            )  # fmt: skip
             try:
                 while not is_over():
                     server.run_round(timing.ttl_s / 3)
             finally:
                 server.stop()
 
+    @contextmanager
+    def _serving_alone(self, name: str, what: str) -> Iterator[None]:
+        """Raises LockHeldError, which names the process that serves."""
+        lock = lock_file(self.lock, 0, what=what)
+        try:
+            lock.__enter__()
+        except LockHeldError as error:
+            raise LockHeldError(
+                f"another process serves as host {name} of the pool",
+                cause=error.cause,
+                why="one process of a host does: the daemon, unless its key pool.serve is false, or vgpumgr pool serve",
+                held_by=error.held_by,
+                hint="vgpumgr status",
+            ) from error
+        with ExitStack() as stack:
+            stack.push(lock)
+            yield
+
     def _await_timing(
-        self, is_over: Callable[[], bool], report: Callable[[str], None]
+        self,
+        is_over: Callable[[], bool],
+        report: Callable[[str], None],
+        keep: Callable[[SeenPool], None],
     ) -> Timing | None:
         """As soon as the store answers: after a power cut its members may start later than this host."""
         said = ""
@@ -219,9 +261,37 @@ class Pool:
                 text = f"waits for the store: {error.error}: {error.cause or error.why}"
                 if text != said:
                     report(f"host {self.membership.host} {text}")
+                    keep(self._describe_waiting(text))
                 said = text
                 self.clock.sleep(1.0)
         return None
+
+    def _describe_waiting(self, text: str) -> SeenPool:
+        """The leases are those of before."""
+        host, since_s = self.membership.host or "", self.clock.wall_s()
+        before = self._read_seen(host)
+        if before is None:
+            return SeenPool(host, text, since_s, is_answering=False)
+        return replace(before, text=text, since_s=since_s, is_answering=False)
+
+    def _read_seen(self, host: str) -> SeenPool | None:
+        seen = read_seen(self.machine)
+        return seen if seen is not None and seen.host == host else None
+
+
+def read_seen(machine: Machine) -> SeenPool | None:
+    """What the process that serves, or served last, knew of the pool. A file that cannot be read says nothing."""
+    try:
+        text = (machine.state_dir / SEEN_NAME).read_text(encoding="utf-8")
+        return decode(SeenPool, json.loads(text))
+    except (OSError, ValueError):
+        return None
+
+
+def write_seen(machine: Machine, seen: SeenPool) -> None:
+    """Keeps what is known of the pool, for who only shows it. Raises OSError."""
+    make_directory(machine.state_dir)
+    replace_file(machine.state_dir / SEEN_NAME, json.dumps(encode(seen)) + "\n", PRIVATE)
 
 
 def read_membership(machine: Machine) -> Membership | None:
@@ -247,6 +317,7 @@ def forget_membership(machine: Machine) -> None:
     """This machine is in no pool then. Raises NotPermittedError."""
     try:
         (machine.state_dir / FILE_NAME).unlink(missing_ok=True)
+        (machine.state_dir / SEEN_NAME).unlink(missing_ok=True)
     except OSError as error:
         raise NotPermittedError(
             "cannot forget which pool this host is in", cause=str(error), hint="the same with sudo"
@@ -270,18 +341,25 @@ def write_membership(machine: Machine, membership: Membership) -> None:
 
 
 def _open_store(machine: Machine, membership: Membership) -> Pool:
-    clock, lock, boot = SleeplessClock(), machine.run_dir / LOCK_NAME, read_boot_id(machine)
+    clock = SleeplessClock()
     if membership.etcd is not None:
         store: Store = EtcdStore(membership.etcd, clock)
-        return Pool(membership, store, ", ".join(membership.etcd.urls), clock, lock, boot)
+        return Pool(membership, store, ", ".join(membership.etcd.urls), clock, machine)
     path: Path = machine.state_dir / STORE_NAME
-    return Pool(membership, SqliteStore(path, clock, boot), str(path), clock, lock, boot)
+    store = SqliteStore(path, clock, read_boot_id(machine))
+    return Pool(membership, store, str(path), clock, machine)
 
 
 @contextmanager
 def open_pool(name: str | None) -> Iterator[Pool]:
     """The pool of this machine, or of the simulated one of that name. Raises PoolNotFoundError."""
-    machine = find_machine(name)
+    with open_pool_of(find_machine(name)) as pool:
+        yield pool
+
+
+@contextmanager
+def open_pool_of(machine: Machine) -> Iterator[Pool]:
+    """The pool that a machine is in. Raises PoolNotFoundError."""
     membership = read_membership(machine)
     if membership is None:
         raise PoolNotFoundError(

@@ -10,8 +10,10 @@ from typing import Any
 from vgpumgr.errors import (
     ClaimExistsError,
     ClaimImpossibleError,
+    ClaimInUseError,
     ClaimNotFoundError,
 )
+from vgpumgr.host.lock import find_holder
 from vgpumgr.model.text import list_near
 from vgpumgr.pool.classes import ClassOperations, find_class
 from vgpumgr.pool.control.candidates import list_candidates
@@ -20,9 +22,11 @@ from vgpumgr.pool.control.records import (
     ClaimRecord,
     IfLost,
     LeaseRecord,
+    UseRecord,
     View,
     check_name,
     format_gpus,
+    use_key,
 )
 from vgpumgr.pool.control.records import put as put_record
 from vgpumgr.pool.control.tenants import list_queue
@@ -59,6 +63,7 @@ class PoolOperations:
                 "ttl_s": record.timing.ttl_s,
                 "fence_s": record.timing.fence_s,
                 "host": membership.host,
+                "server": find_holder(self._pool.lock) if membership.host else None,
             },
             "leader": view.leader,
             "gpus": len(free),
@@ -84,7 +89,7 @@ class PoolOperations:
         ClaimNotFoundError.
         """
         view = self._pool.view()
-        claim = _find_claim(view, name)
+        claim = find_claim(view, name)
         return _describe_claim(view, name), [one.as_dict() for one in list_candidates(view, claim)]
 
     def create(
@@ -134,7 +139,7 @@ class PoolOperations:
 
 
 def _describe_claim(view: View, name: str) -> dict[str, Any]:
-    _find_claim(view, name)
+    find_claim(view, name)
     return next(row for row in _list_claims(view) if row["name"] == name)
 
 
@@ -184,7 +189,7 @@ def _is_answered(view: View, claim: ClaimRecord) -> bool:
     return found is None or bool(found.host and view.find_lease(found)) or bool(found.why)
 
 
-def _find_claim(view: View, name: str) -> ClaimRecord:
+def find_claim(view: View, name: str) -> ClaimRecord:
     """Raises ClaimNotFoundError with near names."""
     if name in view.claims:
         return view.claims[name]
@@ -199,7 +204,7 @@ def _find_claim(view: View, name: str) -> ClaimRecord:
 def _resize_claim(pool: Pool, name: str, profile: str | None, gpus: int | None) -> View:
     """Asks for another size, and waits a moment for it; until the lease is changed it has what it had."""
     view = pool.view()
-    claim = _find_claim(view, name)
+    claim = find_claim(view, name)
     if claim.is_ending:
         raise ClaimExistsError(f"claim {name} is being deleted", hint=f"vgpumgr claim show {name}")
     memory, compute = read_size(profile) if profile else (claim.memory_bytes, claim.compute_percent)
@@ -207,6 +212,7 @@ def _resize_claim(pool: Pool, name: str, profile: str | None, gpus: int | None) 
         claim, gpus=gpus or claim.gpus, memory_bytes=memory, compute_percent=compute, why=""
     )
     _check_possible(view, wanted)
+    _check_unused(view, claim, "resize")
     _change(pool, view, wanted)
     return pool.follow_up(lambda now: _is_resized(now, wanted))
 
@@ -226,16 +232,30 @@ def _is_resized(view: View, wanted: ClaimRecord) -> bool:
 def _delete_claim(pool: Pool, name: str) -> View:
     """Ends a claim, and waits a moment until it is gone."""
     view = pool.view()
-    claim = _find_claim(view, name)
+    claim = find_claim(view, name)
+    _check_unused(view, claim, "delete")
     _change(pool, view, replace(claim, is_ending=True))
     return pool.follow_up(lambda now: name not in now.claims)
 
 
+def _check_unused(view: View, claim: ClaimRecord, verb: str) -> None:
+    """Raises ClaimInUseError."""
+    use = view.find_use(claim)
+    if use is not None:
+        raise ClaimInUseError(
+            f"cannot {verb} claim {claim.name}: it is in use",
+            held_by=(use.holder,),
+            hint=f"vgpumgr detach {use.name} --attachment {use.attachment}, on host {use.host}",
+        )
+
+
 def _change(pool: Pool, view: View, claim: ClaimRecord) -> None:
+    """Writes a claim that nothing uses. Raises ClaimExistsError where it was changed, or used, at the same time."""
     changed = ClaimExistsError(
         f"claim {claim.name} was changed at the same time", hint="the same again"
     )
-    pool.change((view.at(claim.key),), (put_record(claim),), changed)
+    unused = (view.at(use_key(claim.host, claim.name)),) if claim.host else ()
+    pool.change((view.at(claim.key), *unused), (put_record(claim),), changed)
 
 
 def _list_claims(view: View) -> list[dict[str, Any]]:
@@ -269,9 +289,22 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
                 "lease": None if lease is None else _describe_lease(view, lease),
                 "place": places.get(claim.name),
                 "why": claim.why or (NO_ANSWER if is_waiting else None),
+                "used_by": _describe_use(view.find_use(claim)),
             }
         )
     return rows
+
+
+def _describe_use(use: UseRecord | None) -> dict[str, Any] | None:
+    if use is None:
+        return None
+    return {
+        "host": use.host,
+        "kind": use.noun,
+        "name": use.name,
+        "uuid": use.uuid,
+        "attachment": use.attachment,
+    }
 
 
 def _describe_lease(view: View, lease: LeaseRecord) -> dict[str, Any]:

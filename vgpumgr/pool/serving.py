@@ -6,14 +6,18 @@ import threading
 from collections.abc import Callable
 
 from vgpumgr.errors import PoolStoreError, VgpumgrError
+from vgpumgr.host.clock import SystemClock
 from vgpumgr.pool.control.controller import Controller
 from vgpumgr.pool.control.host import Action, End, HostAgent
-from vgpumgr.pool.control.records import ROOT
+from vgpumgr.pool.control.records import ROOT, GpuRecord, read_record
 from vgpumgr.pool.store.interface import Store, Watch
 from vgpumgr.pool.store.steps import drive
+from vgpumgr.state.leases import SeenLease, SeenPool
 
 #: so long one read of the watch waits; between two tries where it fails, too
 _WATCH_S = 1.0
+#: so late a wait sees that it is over
+_END_S = 0.25
 
 
 class Changes:
@@ -28,11 +32,14 @@ class Changes:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def wait(self, timeout_s: float) -> None:
-        """Until something changes that is not known here, or the deadline."""
+    def wait(self, timeout_s: float, is_over: Callable[[], bool]) -> None:
+        """Until something changes that is not known here, the deadline, or the end of all rounds."""
         if self._thread.ident is None:
             self._thread.start()
-        self._has_changed.wait(timeout_s)
+        while (
+            timeout_s > 0 and not is_over() and not self._has_changed.wait(min(timeout_s, _END_S))
+        ):
+            timeout_s -= _END_S
         self._has_changed.clear()
 
     def close(self) -> None:
@@ -68,6 +75,9 @@ class Server:
         controller: Controller,
         sleep: Callable[[float], None],
         report: Callable[[str], None],
+        keep: Callable[[SeenPool], None] = lambda _seen: None,
+        is_over: Callable[[], bool] = lambda: False,
+        before: SeenPool | None = None,
     ) -> None:
         self._store = store
         self._host = host
@@ -75,7 +85,12 @@ class Server:
         self._controller = controller
         self._sleep = sleep
         self._report = report
+        self._keep = keep
+        self._is_over = is_over
         self._said = ""
+        #: at first what the process before this one knew
+        self._kept = before
+        self._clock = SystemClock()
         self._changes = Changes(store, lambda: agent.revision)
 
     def run_round(self, wait_s: float) -> None:
@@ -84,13 +99,11 @@ class Server:
             refused = self._agent.refused
             drive(self._store, self._agent.step(self._act))
             leads = drive(self._store, self._controller.step())
-            self._say(self._describe(leads, self._agent.refused > refused))
-            self._changes.wait(wait_s)
+            self._say(self._describe(leads, self._agent.refused > refused), self._list_leases())
+            self._changes.wait(wait_s, self._is_over)
         except PoolStoreError as error:
-            self._say(
-                "goes on without the store, and nothing new is granted: "
-                f"{error.error}: {error.cause or error.why}"
-            )
+            text = f"{error.error}: {error.cause or error.why}"
+            self._say(f"goes on without the store, and nothing new is granted: {text}", None)
             self._sleep(min(wait_s, 1.0))
 
     def _describe(self, leads: bool, is_refusing: bool) -> str:
@@ -109,10 +122,42 @@ class Server:
             if isinstance(action, End):
                 self._agent.ended(action.claim)
 
-    def _say(self, text: str) -> None:
-        if text != self._said:
+    def _list_leases(self) -> tuple[SeenLease, ...]:
+        """Those that this host follows. The GPUs are read again where a lease is not the one of before."""
+        known = {lease.claim: lease for lease in self._kept.leases} if self._kept else {}
+        now = self._agent.leases
+        if {claim: token for claim, (_, token) in now.items()} == {
+            claim: lease.token for claim, lease in known.items()
+        }:
+            return tuple(known.values())
+        found = self._store.range(f"{ROOT}gpu/{self._host}/").entries.values()
+        uuids = {gpu.index: gpu.uuid for gpu in (read_record(GpuRecord, one) for one in found)}
+        return tuple(
+            SeenLease(
+                claim, token, tuple(uuids[i] for i in lease.gpus if i in uuids), lease.is_ending
+            )
+            for claim, (lease, token) in sorted(now.items())
+        )
+
+    def _say(self, text: str, leases: tuple[SeenLease, ...] | None) -> None:
+        """Once for each change. ``leases`` None: the store does not answer, and they are those of before."""
+        before = self._kept
+        is_new = text != self._said
+        if is_new:
             self._said = text
             self._report(f"host {self._host} {text}")
+        known = before.leases if before else ()
+        if not is_new and leases in (None, known):
+            return
+        self._kept = SeenPool(
+            self._host,
+            text,
+            self._clock.wall_s() if before is None or is_new else before.since_s,
+            is_answering=leases is not None,
+            leases=known if leases is None else leases,
+            revision=self._agent.revision,
+        )
+        self._keep(self._kept)
 
     def stop(self) -> None:
         """Another controller may lead at once."""

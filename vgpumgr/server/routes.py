@@ -97,6 +97,7 @@ EXTENSIONS = (
     "instance-holder",
     "gpu-sensors",
     "shares",
+    "claims",
 )
 #: what is no document
 _TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}

@@ -41,6 +41,7 @@ from vgpumgr.server.health import hear_gpus
 from vgpumgr.server.limits import watch_limits
 from vgpumgr.server.middleware import Middleware
 from vgpumgr.server.operations import Operations
+from vgpumgr.server.pool_host import serve_pool
 from vgpumgr.server.reconciler import Reconciler, Sources, find_sources, watch
 from vgpumgr.server.responses import ResponseCache
 from vgpumgr.server.routes import build_api
@@ -110,6 +111,7 @@ async def serve(
                 watch(context, settings, sources) as reconciler,
                 hear_gpus(context, sources),
                 watch_limits(context, sources),
+                serve_pool(context),
             ):
                 _recover(context)
                 heartbeat = Heartbeat(server, context, reconciler, hang_s)

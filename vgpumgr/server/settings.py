@@ -73,6 +73,15 @@ class RepairSettings(_Table):
     )
 
 
+class PoolSettings(_Table):
+    """``[pool]``: the daemon as a host of the pool that its machine is in."""
+
+    serve: bool = Field(
+        default=True,
+        description="be the host of the pool that this machine has joined; false: vgpumgr pool serve is",
+    )
+
+
 class LimitSettings(_Table):
     """``[limits]``: limits and timeouts of callers. Root, and the user of the daemon, have no limit per user."""
 
@@ -106,6 +115,7 @@ class Settings(_Table):
     release: ReleaseSettings = ReleaseSettings()
     repair: RepairSettings = RepairSettings()
     limits: LimitSettings = LimitSettings()
+    pool: PoolSettings = PoolSettings()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from vgpumgr.model.attachment import (
     AttachmentRecord,
     AttachmentState,
     ChannelPart,
+    ClaimPart,
     HostDevice,
     MigInstanceRef,
     MigPart,
@@ -62,6 +63,7 @@ def describe_record(record: AttachmentRecord) -> AttachmentNote:
         compute_policy=str(record.share_part.policy) if record.share_part else None,
         memory_at_exit=record.share_part.memory_at_exit if record.share_part else None,
         priority=_describe_priority(record.share_part),
+        claim=_describe_claim(record.claim),
     )
 
 
@@ -122,6 +124,7 @@ def _rebuild(vm: Vm, note: AttachmentNote) -> AttachmentRecord:
         channel=_rebuild_channel(note),
         host_devices=decode(tuple[HostDevice, ...], json.loads(note.host_devices or "[]")),
         share_part=_rebuild_share(note),
+        claim=_rebuild_claim(note.claim),
     )
 
 
@@ -159,6 +162,17 @@ def _rebuild_share(note: AttachmentNote) -> SharePart | None:
 
 def _describe_priority(part: SharePart | None) -> str | None:
     return None if part is None or part.priority is Priority.NORMAL else str(part.priority)
+
+
+def _describe_claim(claim: ClaimPart | None) -> str | None:
+    return None if claim is None else f"{claim.name} {claim.host} {claim.token}"
+
+
+def _rebuild_claim(text: str | None) -> ClaimPart | None:
+    if text is None:
+        return None
+    name, host, token = text.split(" ")
+    return ClaimPart(name, host, int(token))
 
 
 def _rebuild_channel(note: AttachmentNote) -> ChannelPart | None:

@@ -77,6 +77,9 @@ class AttachmentDocument(Document):
         default=None, description="of a run, whose name is in the place of the VM's"
     )
     share: ShareDocument | None = Field(default=None, description="null: it is no share")
+    claim: str | None = Field(
+        default=None, description="of a pool, whose lease reserves it; null: none does"
+    )
 
 
 class LaneDocument(Document):
@@ -338,6 +341,7 @@ def describe_attachment(record: AttachmentRecord, usable: Usable = None) -> Atta
         share=describe_share(record),
         host_devices=[_describe_host_device(device) for device in record.host_devices],
         run=_describe_runner(record),
+        claim=record.claim.name if record.claim else None,
     )
 
 

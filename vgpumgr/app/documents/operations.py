@@ -138,6 +138,17 @@ class ActionDocument(Document):
     done: bool
 
 
+class PoolSeenDocument(Document):
+    """The pool that this host is in, as the process that serves for it knew it last."""
+
+    host: str = Field(description="this host's name there")
+    server: str | None = Field(description="the process that serves for it now; null: none does")
+    answers: bool = Field(description="whether the pool's store answered then")
+    text: str = Field(description="for people")
+    since_s: float = Field(description="since when it is so, in seconds since 1970")
+    leases: int = Field(description="of this host")
+
+
 class StatusDocument(Document):
     """``vgpumgr status -o json``. Null: could not be asked now, see ``problems``."""
 
@@ -158,6 +169,9 @@ class StatusDocument(Document):
     warnings: list[str] = Field(
         default_factory=list,
         description="channels that work, and what needs an administrator's eye",
+    )
+    pool: PoolSeenDocument | None = Field(
+        default=None, description="null: this host is in no pool, or nothing has served for it"
     )
 
 

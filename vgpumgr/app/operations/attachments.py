@@ -32,6 +32,7 @@ from vgpumgr.app.documents.attachments import (
 from vgpumgr.app.documents.base import PlanDocument, describe_plan
 from vgpumgr.app.documents.workers import describe_libraries, describe_sandbox
 from vgpumgr.app.host_observation import list_absent, list_held, list_instances, list_unsettled
+from vgpumgr.app.operations.claims import resolve_claim
 from vgpumgr.app.refusal_hints import adding_hints
 from vgpumgr.app.transactions import open_change
 from vgpumgr.backends.attach import check_not_stalled, check_request, plan_attach
@@ -65,10 +66,11 @@ from vgpumgr.errors import (
     VmNotFoundError,
 )
 from vgpumgr.host.confinement import Fact
-from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, ClaimPart
 from vgpumgr.model.choices import Transport
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.request import AttachRequest
+from vgpumgr.planning.leased import list_leased
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.channel import check_confinable
 from vgpumgr.steps.domain import AttachDevices
@@ -99,8 +101,9 @@ class AttachmentService:
         """Gives a VM a slice. Raises what stands in the way before anything is changed, or what
         ended it after everything was undone.
         """
-        with adding_hints(self._parts, request.gpu, request.profile):
-            check_request(request)
+        resolved, _ = resolve_claim(self._parts, request)
+        with adding_hints(self._parts, resolved.gpu, resolved.profile):
+            check_request(resolved)
         if dry_run:
             _, plan, _ = self._plan_attach(request)
             document = describe_plan(plan, PlanDocument)
@@ -118,8 +121,9 @@ class AttachmentService:
         parts = self._parts
         vm = parts.hypervisor.read_vm(request.vm)
         names = {secrets.token_hex(4): str(uuid.uuid4()) for _ in range(request.count)}
+        request, claim = resolve_claim(parts, request)
         with adding_hints(parts, request.gpu, request.profile):
-            found, plan, gpus = _plan_attach(parts, request, vm, names)
+            found, plan, gpus = _plan_attach(parts, request, vm, names, claim)
             check_not_stalled(plan, parts.pci)
             check_confinable(found, parts.channels)
             return found, plan, gpus
@@ -449,22 +453,28 @@ def render_vm_xml(parts: Parts, request: AttachRequest) -> VmXmlDocument:
 
 
 def _plan_attach(
-    parts: Parts, request: AttachRequest, vm: Vm, names: Mapping[str, str]
+    parts: Parts,
+    request: AttachRequest,
+    vm: Vm,
+    names: Mapping[str, str],
+    claim: ClaimPart | None = None,
 ) -> tuple[tuple[AttachmentRecord, ...], Plan, Sequence[Gpu] | None]:
     """Records, plan, and the GPUs that it was made on; ``names`` are ids of new attachments, each with the UUID
-    for its vGPU.
+    for its vGPU. ``claim``: the one that the request's profile and GPU come from.
     """
     target = Target(
         vm=vm,
         names=tuple(NewAttachment(id_, parts.channels.paths(id_), names[id_]) for id_ in names),
         now_s=parts.clock.wall_s(),
         nodes=find_nodes(vm.config or vm.live, parts.read_cpu_nodes),
+        claim=claim,
     )
     snapshot = Snapshot(
         parts,
         stuck=find_stuck_gpus(parts),
         instances=list_instances(parts),
         unsettled=list_unsettled(parts),
+        leased=list_leased(parts.leases.read_seen()) if claim is None else {},
     )
     found, plan = plan_attach(request, target, snapshot)
     return found, plan, snapshot.observed_gpus

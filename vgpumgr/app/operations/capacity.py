@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from vgpumgr.app.context import LIBVIRT_ERRORS, Parts, find_stuck_gpus
@@ -17,6 +17,7 @@ from vgpumgr.app.documents.layouts import (
     WhyRow,
 )
 from vgpumgr.app.host_observation import list_instances, list_unsettled
+from vgpumgr.app.operations.claims import resolve_claim
 from vgpumgr.app.refusal_hints import adding_hints, list_vfs_off
 from vgpumgr.backends.attach import check_request
 from vgpumgr.backends.base import NewAttachment, Target, Wanted, read_profile
@@ -43,6 +44,7 @@ from vgpumgr.model.request import (
     parse_profile_request,
 )
 from vgpumgr.model.shares import PREFIX as SHARE
+from vgpumgr.planning.leased import list_leased, make_drains
 from vgpumgr.planning.reservations import (
     LostSlice,
     explain_kept,
@@ -57,10 +59,19 @@ from vgpumgr.planning.vgpu_selection import list_boards, select_type
 _VM, _ATTACHMENT, _UUID = "VM", "00000000", "00000000-0000-0000-0000-000000000000"
 
 
-def why(parts: Parts, profile: str, selector: str | None = None) -> WhyDocument:
+def why(
+    parts: Parts, profile: str = "", selector: str | None = None, claim: str | None = None
+) -> WhyDocument:
     """What keeps a profile from every GPU, or the one that is named, and what would make room; see ``describe_why``.
-    For vGPU types, virtual functions and whole GPUs it is what ``attach`` says of each GPU.
+    For vGPU types, virtual functions and whole GPUs it is what ``attach`` says of each GPU; of a claim, what it says of
+    the leased one. Raises as ``resolve_claim``.
     """
+    asked, part = resolve_claim(parts, AttachRequest(_VM, profile, selector, claim=claim))
+    profile, selector = asked.profile, asked.gpu
+    if part is not None:  # a share's GPU need be no PCI function that the kernel shows
+        gpus = parts.read_inventory().gpus
+        selector = next((str(gpu.pci) for gpu in gpus if str(gpu.uuid) == selector), selector)
+    leased = list_leased(parts.leases.read_seen()) if part is None else {}
     try:
         request: ProfileRequest | None = parse_profile_request(profile)
     except ValueError:
@@ -71,14 +82,14 @@ def why(parts: Parts, profile: str, selector: str | None = None) -> WhyDocument:
         if isinstance(request, VgpuRequest):
             boards = parts.vgpus.read_host().boards
             if boards or list_vfs_off(parts, profile, selector):
-                return _explain_devices(parts, profile, selector)
+                return _explain_devices(parts, profile, selector, leased)
         elif isinstance(request, PassthroughRequest | ShareRequest | VfRequest):
-            return _explain_devices(parts, profile, selector)
+            return _explain_devices(parts, profile, selector, leased)
         gpus = parts.select_gpus(selector)
         document = describe_why(
             gpus, profile, parts.list_owners(gpus), list_stopped_vms(parts), parts.list_lost(gpus)
         )
-        drains = list_drains(parts.store, gpus)
+        drains = [*list_drains(parts.store, gpus), *make_drains(gpus, leased)]
         rows = [_refuse_drained(row, drains) for row in document.gpus]
         return document.replace(gpus=rows, fits=any(row.fits for row in rows))
 
@@ -100,13 +111,16 @@ def _refuse_drained(row: WhyRow, drains: Sequence[Drain]) -> WhyRow:
     )
 
 
-def _explain_devices(parts: Parts, profile: str, selector: str | None) -> WhyDocument:
+def _explain_devices(
+    parts: Parts, profile: str, selector: str | None, leased: Mapping[str, Sequence[str]]
+) -> WhyDocument:
     """What the profile's backend says of each GPU; where libvirt does not answer, of the host alone."""
     snapshot = Snapshot(
         parts,
         stuck=find_stuck_gpus(parts),
         instances=list_instances(parts),
         unsettled=list_unsettled(parts),
+        leased=leased,
     )
     try:
         return _ask_backend(parts, snapshot, profile, selector)

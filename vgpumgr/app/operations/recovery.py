@@ -20,6 +20,7 @@ from vgpumgr.app.documents.operations import (
 )
 from vgpumgr.app.host_observation import list_instances
 from vgpumgr.app.operations.attachment_recovery import observe_attachments, rebuild_records
+from vgpumgr.app.operations.claims import describe_pool, recover_claims
 from vgpumgr.app.operations.pci_recovery import list_busy
 from vgpumgr.app.operations.shares import shrink_due
 from vgpumgr.app.refusal_hints import find_enabling
@@ -144,6 +145,7 @@ class Recovery:
             problems=problems,
             drained=_describe_drains(drains or (), inventory),
             warnings=[] if observed is None else _list_warnings(observed),
+            pool=describe_pool(self._parts),
         )
 
     def _read_inventory(self) -> Inventory:
@@ -187,6 +189,8 @@ class Recovery:
                 left = self._repair_without_libvirt(repair, outcome, policy, down)
             else:
                 left = self._repair_all(repair, bool(actions), policy, choose_releases)
+                if not needs_libvirt:  # what the daemon does by itself waits for no store
+                    actions += recover_claims(self._parts)
         layouts = find_drift_of_layouts(self._parts)
         host = [*find_store_drift(self._parts), *layouts, *find_host_drift(self._parts)]
         differs = _describe([*left, *host])

@@ -17,6 +17,7 @@ from vgpumgr.app.documents.attachments import RunDocument, describe_attachment
 from vgpumgr.app.documents.base import VgpuPlanDocument, describe_plan
 from vgpumgr.app.host_observation import list_instances
 from vgpumgr.app.operations.attachments import execute_anew
+from vgpumgr.app.operations.claims import resolve_claim
 from vgpumgr.app.refusal_hints import adding_hints
 from vgpumgr.app.transactions import open_change
 from vgpumgr.backends.base import NewAttachment, read_limits, read_profile
@@ -29,12 +30,14 @@ from vgpumgr.errors import (
     VmNotFoundError,
 )
 from vgpumgr.host.process import read_identity, read_owner
-from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, RunPart
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, ClaimPart, RunPart
 from vgpumgr.model.choices import Backend, Numa, Transport
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.request import AttachRequest, MigRequest, ShareRequest
+from vgpumgr.planning.leased import list_leased
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.channel import StartChannel, check_confinable
+from vgpumgr.steps.claim import HoldClaim
 from vgpumgr.steps.record import MarkAttachment, RecordAttachment
 from vgpumgr.virtio.channel import ChannelPaths, list_agent_options
 from vgpumgr.virtio.keeper import AGENT_PROGRAM
@@ -45,8 +48,8 @@ def start_run(
     *,
     name: str,
     command: str,
-    profile: str,
     pid: int,
+    profile: str = "",
     gpu: str | None = None,
     transport: Literal["ring", "serial"] = "ring",
     spread: bool = False,
@@ -54,6 +57,7 @@ def start_run(
     allow_unconfined: bool = False,
     compute_policy: str | None = None,
     priority: str | None = None,
+    claim: str | None = None,
     dry_run: bool = False,
 ) -> RunDocument:
     """Gives the process ``pid`` a slice and a channel, which it has until ``detach`` or its end. ``name``
@@ -72,6 +76,7 @@ def start_run(
         allow_unconfined=allow_unconfined,
         compute_policy=compute_policy,
         priority=priority,
+        claim=claim,
     )
     run = _identify(parts, pid, command)
 
@@ -79,17 +84,22 @@ def start_run(
         new = NewAttachment(
             id_ := secrets.token_hex(4), parts.channels.paths(id_), str(uuid.uuid4())
         )
-        with adding_hints(parts, gpu, profile):
+        asked, part = resolve_claim(parts, request)
+        with adding_hints(parts, asked.gpu, asked.profile):
             snapshot = Snapshot(
-                parts, stuck=find_stuck_gpus(parts), instances=list_instances(parts)
+                parts,
+                stuck=find_stuck_gpus(parts),
+                instances=list_instances(parts),
+                leased=list_leased(parts.leases.read_seen()) if part is None else {},
             )
-            record, plan = _plan_run(request, run, new, snapshot, parts.clock.wall_s())
+            record, plan = _plan_run(asked, run, new, snapshot, parts.clock.wall_s(), part)
             check_confinable([record], parts.channels)
         gpus = snapshot.observed_gpus
         return [record], plan, None if gpus is None else list(gpus)
 
-    with adding_hints(parts, gpu, profile):
-        _check_run(request, command)
+    asked, _ = resolve_claim(parts, request)
+    with adding_hints(parts, asked.gpu, asked.profile):
+        _check_run(asked, command)
     _check_no_vm(parts, name, command)
     if dry_run:
         return _describe(plan_now()[1], None, [])
@@ -119,7 +129,12 @@ def _check_run(request: AttachRequest, command: str) -> MigRequest | ShareReques
 
 
 def _plan_run(
-    request: AttachRequest, run: RunPart, new: NewAttachment, snapshot: Snapshot, now_s: float
+    request: AttachRequest,
+    run: RunPart,
+    new: NewAttachment,
+    snapshot: Snapshot,
+    now_s: float,
+    claim: ClaimPart | None,
 ) -> tuple[AttachmentRecord, Plan]:
     """The new attachment and its plan. Raises what stands in the way, before anything is changed."""
     profile = _check_run(request, run.command)
@@ -137,10 +152,12 @@ def _plan_run(
         created_s=now_s,
         channel=make_channel_part(request, chosen, (run.uid, run.gid)),
         run=run,
+        claim=claim,
         **chosen.parts,
     )
     steps: list[Step] = [
         RecordAttachment(record.id, record.vm_name, record.vm_uuid),
+        *([] if claim is None else [HoldClaim.of_record(record)]),
         *chosen.list_steps(),
         StartChannel.for_record(record),
         MarkAttachment(record.id, AttachmentState.ATTACHED, AttachmentState.ATTACHING),

@@ -23,6 +23,7 @@ from vgpumgr.errors import (
     BackendUnsupportedError,
     ChannelNotFoundError,
     ChannelRestartError,
+    ClaimInUseError,
     SeveralAttachmentsError,
     ShareInUseError,
     UsageError,
@@ -142,6 +143,7 @@ def _plan(parts: Parts, asked: _Asked, *, is_used: bool = False) -> tuple[Attach
     """``is_used``: the worker has said that more memory is used than is asked for."""
     snapshot = Snapshot(parts)
     record = _find(parts, snapshot, asked.selector)
+    _check_no_claim(record, asked)
     assert record.share_part is not None
     before = record.share_part.share
     try:
@@ -174,6 +176,18 @@ def _plan(parts: Parts, asked: _Asked, *, is_used: bool = False) -> tuple[Attach
         "priority": str(priority),
     }
     return record, Plan(SET, record.vm_name, steps, notes=tuple(notes), result=result)
+
+
+def _check_no_claim(record: AttachmentRecord, asked: _Asked) -> None:
+    """Raises ClaimInUseError where the size is what a claim's lease reserves; its priority is not in the lease."""
+    if record.claim is not None and (asked.memory, asked.compute) != (None, None):
+        raise ClaimInUseError(
+            f"the share of {record.holder} is what claim {record.claim.name} reserves",
+            why="another size would not be that of its lease",
+            held_by=(f"claim {record.claim.name}",),
+            hint=f"vgpumgr detach {record.vm_name} --attachment {record.id}, vgpumgr claim resize "
+            f"{record.claim.name} --profile PROFILE, and attach again",
+        )
 
 
 def _read_use(parts: Parts, channel_id: str, memory: int, *, waits: bool) -> ChannelStatus | None:

@@ -127,7 +127,7 @@ class Controller:
                 yield Transaction(
                     (*own, view.at(lease.key)), (put(replace(lease, is_ending=True)),)
                 )
-        elif not _is_as_claimed(claim, lease):
+        elif not is_as_claimed(claim, lease):
             yield from self._plan_resize(view, claim, lease, placing, usage)
 
     def _plan_resize(
@@ -210,7 +210,8 @@ class Controller:
         )
 
 
-def _is_as_claimed(claim: ClaimRecord, lease: LeaseRecord) -> bool:
+def is_as_claimed(claim: ClaimRecord, lease: LeaseRecord) -> bool:
+    """Whether a lease gives what its claim asks for."""
     return (
         len(lease.gpus) == claim.gpus
         and lease.memory_bytes == claim.memory_bytes

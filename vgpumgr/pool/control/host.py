@@ -21,6 +21,7 @@ from vgpumgr.pool.control.records import (
     alive_key,
     put,
     read_record,
+    use_key,
 )
 from vgpumgr.pool.scheduler.model import GPU_MILLI
 from vgpumgr.pool.store.interface import At, Delete, Entry, Put, Snapshot, Transaction
@@ -86,6 +87,8 @@ class HostAgent:
         self._heard_s: float | None = None
         #: of the store, when the leases were read last
         self.revision = 0
+        #: the leases as they were then, by claim, each with its token
+        self.leases: dict[str, tuple[LeaseRecord, int]] = {}
         #: how often an answer or a lease was older than what was seen
         self.refused = 0
 
@@ -217,6 +220,7 @@ class HostAgent:
             for entry in snapshot.entries.values()
             for lease in (read_record(LeaseRecord, entry),)
         }
+        self.leases = leases
         ends = [
             self._end(claim)
             for claim, session in list(self.sessions.items())
@@ -275,4 +279,6 @@ class HostAgent:
         for entry in snapshot.entries.values():
             lease = read_record(LeaseRecord, entry)
             if lease.is_ending and lease.claim not in self.sessions:
-                yield Transaction((At(entry.key, entry.revision),), (Delete(entry.key),))
+                # what an attachment has by it is not ended here: the lease stays until it is detached
+                unused = At(use_key(self._host.name, lease.claim), 0)
+                yield Transaction((At(entry.key, entry.revision), unused), (Delete(entry.key),))

@@ -199,6 +199,38 @@ class LeaseRecord:
         return self.milli * len(self.gpus)
 
 
+@dataclass(frozen=True, slots=True)
+class UseRecord:
+    """What has its slice by a claim's lease on a host: an attachment there, of a VM or of a run. Its absence is
+    compared where the claim is deleted or resized, and where the host removes the lease.
+    """
+
+    claim: str
+    host: str
+    #: ``vm`` or ``run``
+    noun: str
+    name: str
+    uuid: str
+    attachment: str
+    #: of the lease
+    token: int
+
+    @property
+    def key(self) -> str:
+        """Its place in the store."""
+        return use_key(self.host, self.claim)
+
+    @property
+    def holder(self) -> str:
+        """For people."""
+        return f'{self.noun} "{self.name}" on host {self.host} (attachment {self.attachment})'
+
+
+def use_key(host: str, claim: str) -> str:
+    """The place of what uses a claim's lease on a host."""
+    return f"{ROOT}use/{host}/{claim}"
+
+
 def check_name(name: str, what: str) -> None:
     """Raises UsageError."""
     if not NAME.fullmatch(name):
@@ -223,7 +255,7 @@ def format_gpus(milli: int) -> str:
     return f"{milli / GPU_MILLI:g}"
 
 
-Record = HostRecord | GpuRecord | ClassRecord | TenantRecord | ClaimRecord | LeaseRecord
+Record = HostRecord | GpuRecord | ClassRecord | TenantRecord | ClaimRecord | LeaseRecord | UseRecord
 
 
 def format_record(record: object) -> str:
@@ -268,6 +300,8 @@ class View:
         self.claims: dict[str, ClaimRecord] = {}
         #: by HOST/CLAIM
         self.leases: dict[str, LeaseRecord] = {}
+        #: by HOST/CLAIM
+        self.uses: dict[str, UseRecord] = {}
         self.alive: dict[str, Entry] = {}
         kinds: dict[str, tuple[Any, dict[str, Any]]] = {
             "host": (HostRecord, self.hosts),
@@ -276,6 +310,7 @@ class View:
             "tenant": (TenantRecord, self.tenants),
             "claim": (ClaimRecord, self.claims),
             "lease": (LeaseRecord, self.leases),
+            "use": (UseRecord, self.uses),
         }
         for key, entry in snapshot.entries.items():
             noun, _, name = key.removeprefix(ROOT).partition("/")
@@ -317,6 +352,10 @@ class View:
     def find_tenant(self, claim: ClaimRecord) -> TenantRecord:
         """Whose the claim is; one without limits where it names none, or one that is gone."""
         return self.tenants.get(claim.tenant, NO_TENANT)
+
+    def find_use(self, claim: ClaimRecord) -> UseRecord | None:
+        """What has its slice by the claim's lease."""
+        return self.uses.get(f"{claim.host}/{claim.name}") if claim.host else None
 
     def is_ready(self, host: str) -> bool:
         """Whether something new may be granted there."""

@@ -1,0 +1,43 @@
+"""A pool of the machine alone, with a claim that is granted there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.recovery.world import World
+from vgpumgr.pool.control.records import (
+    POOL,
+    VERSION,
+    ClaimRecord,
+    GpuRecord,
+    HostRecord,
+    LeaseRecord,
+    PoolRecord,
+    Timing,
+    format_record,
+    put,
+)
+from vgpumgr.pool.membership import Membership, open_pool_of, write_membership
+from vgpumgr.pool.store.interface import Put, Transaction
+
+#: of an attach: what ``make_claim`` has made
+CLAIM = {"profile": "", "claim": "train"}
+
+
+def make_claim(world: World) -> None:
+    """This host is in a pool, which has granted a claim on its first GPU."""
+    gpus = [
+        GpuRecord("a", gpu.index, str(gpu.uuid), gpu.model, gpu.memory.total_bytes)
+        for gpu in world.nvml.gpus.values()
+    ]
+    size: dict[str, Any] = {"memory_bytes": 8 << 30, "compute_percent": 30.0}
+    write_membership(world.machine, Membership("machine", host="a", pool="pool"))
+    with open_pool_of(world.machine) as pool:
+        records = (
+            HostRecord("a", "machine"),
+            *gpus,
+            ClaimRecord("train", "default", host="a", **size),
+            LeaseRecord("train", "a", (0,), 300, **size),
+        )
+        whole = Put(POOL, format_record(PoolRecord("pool", VERSION, Timing())))
+        pool.store.transact(Transaction((), (whole, *map(put, records))))

@@ -1,0 +1,229 @@
+"""The leases of this host for attachments: what a claim reserves here, and which attachment has it.
+
+An attachment uses a claim by an entry in the store, which is written only while the lease and the claim are as they
+were read. Who deletes or resizes the claim compares that there is none: of the two, one is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from vgpumgr.errors import (
+    ClaimInUseError,
+    ClaimNotGrantedError,
+    ClaimUnusableError,
+    NotPermittedError,
+    PoolMemberError,
+    PoolOutcomeError,
+    PoolStoreError,
+    VgpumgrError,
+)
+from vgpumgr.host.lock import find_holder
+from vgpumgr.host.machine import Machine
+from vgpumgr.model.attachment import ClaimPart
+from vgpumgr.pool.control.controller import is_as_claimed
+from vgpumgr.pool.control.records import (
+    ClaimRecord,
+    IfLost,
+    LeaseRecord,
+    UseRecord,
+    View,
+    put,
+    read_record,
+    use_key,
+)
+from vgpumgr.pool.membership import LOCK_NAME, Pool, open_pool_of, read_membership, read_seen
+from vgpumgr.pool.operations import NO_ANSWER, find_claim
+from vgpumgr.pool.store.interface import At, Delete, Transaction
+from vgpumgr.state.leases import ClaimUse, ClaimUser, LeasedGpu, SeenPool
+
+#: an entry that is removed may be changed at the same time so often
+_ATTEMPTS = 3
+
+
+class PoolLeases:
+    """See ``state.leases.Leases``. Each call opens the store anew: operations come from several threads."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def find(self, claim: str) -> LeasedGpu:
+        """See ``Leases``."""
+        with self._open() as (pool, host):
+            view = pool.view()
+            lease = self._check(view, find_claim(view, claim), host)
+            _check_unused(view, lease, None)
+            gpu = next(
+                gpu for gpu in view.gpus.values() if (gpu.host, gpu.index) == (host, lease.gpus[0])
+            )
+            part = ClaimPart(claim, host, view.find_token(lease))
+            return LeasedGpu(part, gpu.uuid, lease.memory_bytes, lease.compute_percent)
+
+    def hold(self, part: ClaimPart, user: ClaimUser) -> None:
+        """See ``Leases``."""
+        with self._open() as (pool, host):
+            view = pool.view()
+            claim = find_claim(view, part.name)
+            lease = self._check(view, claim, host)
+            if (host, view.find_token(lease)) != (part.host, part.token):
+                raise _refuse_changed(part.name)
+            if _check_unused(view, lease, user.attachment):
+                return
+            use = UseRecord(
+                part.name, host, user.noun, user.name, user.uuid, user.attachment, part.token
+            )
+            compares = (view.at(lease.key), view.at(claim.key), At(use.key, 0))
+            try:
+                pool.change(compares, (put(use),), _refuse_changed(part.name))
+            except PoolOutcomeError:
+                # where this is the entry that is there, the answer only was lost
+                if _find_use(pool, part) != use:
+                    raise
+
+    def release(self, part: ClaimPart, attachment: str) -> None:
+        """See ``Leases``. Raises PoolStoreError."""
+        if read_membership(self._machine) is None:
+            return  # a host leaves without leases, and so without what uses them
+        self._check_answers()
+        with open_pool_of(self._machine) as pool:
+            key = use_key(part.host, part.name)
+            for _ in range(_ATTEMPTS):
+                entry = pool.store.get(key)
+                if entry is None or read_record(UseRecord, entry).attachment != attachment:
+                    return
+                change = Transaction((At(key, entry.revision),), (Delete(key),))
+                if pool.store.transact(change) is not None:
+                    return
+        raise PoolStoreError(f"claim {part.name} was changed at the same time, again and again")
+
+    def is_held(self, part: ClaimPart, attachment: str) -> bool:
+        """See ``Leases``."""
+        if read_membership(self._machine) is None:
+            return False
+        with open_pool_of(self._machine) as pool:
+            use = _find_use(pool, part)
+        return use is not None and use.attachment == attachment
+
+    def list_uses(self) -> Sequence[ClaimUse]:
+        """See ``Leases``."""
+        membership = read_membership(self._machine)
+        if membership is None or membership.host is None:
+            return ()
+        with open_pool_of(self._machine) as pool:
+            found = pool.store.range(use_key(membership.host, "")).entries.values()
+        uses = [read_record(UseRecord, entry) for entry in found]
+        return [
+            ClaimUse(
+                ClaimPart(use.claim, use.host, use.token),
+                ClaimUser(use.noun, use.name, use.uuid, use.attachment),
+            )
+            for use in uses
+        ]
+
+    def read_seen(self) -> SeenPool | None:
+        """See ``Leases``. A file that cannot be read says nothing: the next round of the host writes it anew."""
+        try:
+            membership = read_membership(self._machine)
+        except (NotPermittedError, PoolStoreError):
+            return None
+        seen = read_seen(self._machine)
+        is_ours = membership is not None and seen is not None and seen.host == membership.host
+        return seen if is_ours else None
+
+    def read_server(self) -> str | None:
+        """See ``Leases``."""
+        with contextlib.suppress(VgpumgrError):
+            return find_holder(self._machine.run_dir / LOCK_NAME)
+        return None
+
+    def _check_answers(self) -> None:
+        """What gives back does not wait where the process that serves knows that the store does not answer."""
+        seen = self.read_seen()
+        if seen is not None and not seen.is_answering and self.read_server() is not None:
+            raise PoolStoreError("the pool's store does not answer", cause=seen.text)
+
+    @contextmanager
+    def _open(self) -> Iterator[tuple[Pool, str]]:
+        """The pool, and this host's name there. Raises PoolNotFoundError, PoolMemberError."""
+        with open_pool_of(self._machine) as pool:
+            host = pool.membership.host
+            if host is None:
+                raise PoolMemberError(
+                    "this machine is no host of the pool", hint="vgpumgr pool join"
+                )
+            yield pool, host
+
+    def _check(self, view: View, claim: ClaimRecord, host: str) -> LeaseRecord:
+        """The claim's lease on this host, by which one attachment can be made."""
+        _check_kind(claim)
+        lease = view.find_lease(claim)
+        if claim.is_ending:
+            raise _refuse(claim, "it is being deleted", f"vgpumgr claim show {claim.name}")
+        if lease is None:
+            why = claim.why or NO_ANSWER
+            raise _refuse(claim, f"it waits: {why}", f"vgpumgr claim show {claim.name}")
+        if lease.host != host:
+            why = f"its lease is on host {lease.host}, and this is host {host}"
+            raise _refuse(claim, why, f"the same command on host {lease.host}")
+        if lease.is_ending or not is_as_claimed(claim, lease):
+            why = "its lease has another size than it asks for" + (claim.why and f": {claim.why}")
+            raise _refuse(claim, why, f"vgpumgr claim show {claim.name}")
+        self._check_not_older(view, claim, lease)
+        return lease
+
+    def _check_not_older(self, view: View, claim: ClaimRecord, lease: LeaseRecord) -> None:
+        """A store that was restored from a backup says what this host knows to be over."""
+        seen = self.read_seen()
+        known = seen.find_lease(claim.name) if seen else None
+        is_older = known is not None and view.find_token(lease) < known.token
+        if is_older or (seen is not None and view.revision < seen.revision):
+            why = "the pool's store says what is older than what this host has seen"
+            raise _refuse(claim, why, "begin vgpumgr pool serve, or the daemon, on each host again")
+
+
+def _check_kind(claim: ClaimRecord) -> None:
+    if claim.if_lost is IfLost.MOVE:
+        raise ClaimUnusableError(
+            f"nothing can be attached by claim {claim.name}",
+            why="it moves to another host where its own is lost (--if-lost move), and a VM cannot follow it",
+            hint="vgpumgr claim create NAME --profile PROFILE --if-lost keep",
+        )
+    if claim.gpus > 1:
+        raise ClaimUnusableError(
+            f"nothing can be attached by claim {claim.name}",
+            why=f"it has {claim.gpus} GPUs, and an attachment has one",
+            hint="a claim for each GPU, and vgpumgr attach VM --claim NAME --add",
+        )
+
+
+def _check_unused(view: View, lease: LeaseRecord, attachment: str | None) -> bool:
+    """Whether that attachment uses it already. Raises ClaimInUseError where another one does."""
+    use = view.uses.get(f"{lease.host}/{lease.claim}")
+    if use is None or use.attachment == attachment:
+        return use is not None
+    raise ClaimInUseError(
+        f"claim {lease.claim} is in use",
+        held_by=(use.holder,),
+        hint=f"vgpumgr detach {use.name} --attachment {use.attachment}",
+    )
+
+
+def _find_use(pool: Pool, part: ClaimPart) -> UseRecord | None:
+    entry = pool.store.get(use_key(part.host, part.name))
+    return None if entry is None else read_record(UseRecord, entry)
+
+
+def _refuse(claim: ClaimRecord, why: str, hint: str) -> ClaimNotGrantedError:
+    return ClaimNotGrantedError(
+        f"claim {claim.name} gives nothing on this host now", why=why, hint=hint
+    )
+
+
+def _refuse_changed(claim: str) -> ClaimNotGrantedError:
+    return ClaimNotGrantedError(
+        f"claim {claim} was changed at the same time",
+        why="its lease is another one now",
+        hint="the same again",
+    )

@@ -1,0 +1,154 @@
+"""The daemon as the host of its machine in a pool: a thread serves while the machine is in one.
+
+What the thread does waits for the pool's store, and nothing else of the daemon waits for the thread: who shows the pool
+reads what the thread has kept in a file. Whether the machine has joined or is about to leave is looked up each moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from vgpumgr.app.application import Application
+from vgpumgr.app.operations.claims import recover_uses
+from vgpumgr.errors import LockHeldError, VgpumgrError, explain_unexpected
+from vgpumgr.host.clock import Clock
+from vgpumgr.host.machine import Machine
+from vgpumgr.pool.leaving import BY_DAEMON, is_leaving
+from vgpumgr.pool.membership import (
+    FILE_NAME,
+    open_pool_of,
+    read_membership,
+    read_seen,
+    write_seen,
+)
+from vgpumgr.server.context import Context
+from vgpumgr.state.leases import SeenPool
+
+#: between looks whether the machine is in a pool
+LOOK_S = 0.5
+#: after an error, or while another process serves
+RETRY_S = 2.0
+#: a store that does not answer is not waited for longer at the end
+_END_S = 10.0
+
+#: gets what is known of the pool when it has changed, or why this daemon does not serve
+Report = Callable[[SeenPool | VgpumgrError], None]
+
+
+class PoolServer:
+    """From ``start`` to ``close``: serves whenever the machine is in a pool and no other process does."""
+
+    def __init__(self, machine: Machine, clock: Clock, report: Report) -> None:
+        self._machine = machine
+        self._clock = clock
+        self._report = report
+        self._said: object = None
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pool", daemon=True)
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends, and lets another host lead at once."""
+        self._end.set()
+        self._thread.join(_END_S)
+
+    def _run(self) -> None:
+        while not self._end.is_set():
+            pause_s = LOOK_S
+            try:
+                self._serve()
+            except Exception as error:
+                pause_s = RETRY_S
+                self._fail(explain_unexpected(error, "serving as a host of the pool"))
+            self._end.wait(pause_s)
+
+    def _serve(self) -> None:
+        """Until the end, or until the machine is in another pool, or in none."""
+        stamp = self._read_stamp()
+        membership = read_membership(self._machine)
+        if membership is None or membership.host is None or is_leaving(self._machine):
+            self._said = None
+            return
+        with open_pool_of(self._machine) as pool:
+            pool.serve(lambda: self._is_over(stamp), lambda _text: None, self._hear, BY_DAEMON)
+
+    def _is_over(self, stamp: object) -> bool:
+        return self._end.is_set() or self._read_stamp() != stamp or is_leaving(self._machine)
+
+    def _read_stamp(self) -> object:
+        """Another one for each pool that the machine joins."""
+        try:
+            status = (self._machine.state_dir / FILE_NAME).stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns
+
+    def _hear(self, seen: SeenPool) -> None:
+        if self._said != (said := (seen.text, seen.is_answering)):
+            self._said = said
+            self._report(seen)
+
+    def _fail(self, error: VgpumgrError) -> None:
+        if self._said == (said := error.as_dict()):
+            return
+        self._said = said
+        if not isinstance(error, LockHeldError):  # the process that serves says how it is
+            seen = read_seen(self._machine)
+            if seen is not None:
+                text = f"does not serve: {error.error}{f': {error.why}' if error.why else ''}"
+                now_s = self._clock.wall_s()
+                with contextlib.suppress(OSError):
+                    write_seen(
+                        self._machine, replace(seen, text=text, since_s=now_s, is_answering=False)
+                    )
+        self._report(error)
+
+
+@asynccontextmanager
+async def serve_pool(context: Context) -> AsyncIterator[None]:
+    """Serves until the end of the block, unless the configuration says otherwise; reports what changes."""
+    if not context.configuration.settings.pool.serve:
+        yield
+        return
+
+    def compare(app: Application) -> None:
+        actions = [action.as_data() for action in recover_uses(app.parts)]
+        if actions:
+            context.cache.forget()
+            context.hub.publish("pool", host=None, answers=True, text=None, error=None, actions=actions)  # fmt: skip
+            context.audit.append({"event": "pool", "actions": actions})
+
+    answered = False
+
+    def report(found: SeenPool | VgpumgrError) -> None:
+        nonlocal answered
+        context.cache.forget()
+        if isinstance(found, VgpumgrError):
+            context.hub.publish(
+                "pool", host=None, answers=None, text=None, error=found.as_dict(), actions=[]
+            )
+            return
+        context.hub.publish(
+            "pool", host=found.host, answers=found.is_answering, text=found.text, error=None,
+            actions=[],
+        )  # fmt: skip
+        if found.is_answering and not answered:
+            # what was detached meanwhile still counts as in use there
+            with contextlib.suppress(VgpumgrError):
+                context.pools.change.submit(compare)
+        answered = found.is_answering
+
+    server = PoolServer(context.machine, context.clock, report)
+    server.start()
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(server.close)

@@ -1,0 +1,147 @@
+"""What an operation may ask of the pool of this host: what a claim reserves here, and that an attachment has it.
+
+Implemented by ``pool.leases``, and given into operations: steps and planners know no pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
+
+from vgpumgr.errors import PoolNotFoundError
+from vgpumgr.model.attachment import AttachmentRecord, ClaimPart
+from vgpumgr.model.frozen import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedGpu:
+    """What a claim's lease reserves on this host: of one GPU so much memory, in bytes, and percent of its time; None of
+    both: all of it.
+    """
+
+    part: ClaimPart
+    gpu: str
+    memory_bytes: int | None
+    compute_percent: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimUser:
+    """An attachment that has its slice by a claim."""
+
+    #: ``vm`` or ``run``
+    noun: str
+    name: str
+    uuid: str
+    attachment: str
+
+    @classmethod
+    def of_record(cls, record: AttachmentRecord) -> ClaimUser:
+        """The attachment of a record."""
+        return cls(record.noun, record.vm_name, record.vm_uuid, record.id)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimUse:
+    """What the pool's store says of a claim that is in use on this host."""
+
+    part: ClaimPart
+    user: ClaimUser
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLease:
+    """A lease of this host, as it was read last. ``gpus`` are UUIDs."""
+
+    claim: str
+    token: int
+    gpus: tuple[str, ...]
+    is_ending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPool:
+    """The pool as the process that serves for this host knew it last. A file has it, so that nothing waits for the
+    store which only shows it.
+    """
+
+    host: str
+    #: what ``pool serve`` reports
+    text: str
+    #: since when it does, in seconds since 1970
+    since_s: float
+    #: whether the store answered
+    is_answering: bool
+    leases: tuple[SeenLease, ...] = ()
+    #: of the store: an older answer is refused
+    revision: int = 0
+    IGNORES_UNKNOWN: ClassVar[bool] = True
+
+    def find_lease(self, claim: str) -> SeenLease | None:
+        """The lease of a claim on this host."""
+        return next((lease for lease in self.leases if lease.claim == claim), None)
+
+
+class Leases(Protocol):
+    """The leases of this host. What changes the store raises PoolStoreError where that does not answer."""
+
+    def find(self, claim: str) -> LeasedGpu:
+        """What a claim reserves here, and nothing uses yet. Raises ClaimNotFoundError, ClaimNotGrantedError,
+        ClaimUnusableError, ClaimInUseError, PoolNotFoundError, PoolMemberError, PoolStoreError.
+        """
+
+    def hold(self, part: ClaimPart, user: ClaimUser) -> None:
+        """Writes that an attachment has its slice by the claim; nothing where that is written. Raises as ``find``."""
+
+    def release(self, part: ClaimPart, attachment: str) -> None:
+        """Takes back what ``hold`` has written; the lease stays."""
+
+    def is_held(self, part: ClaimPart, attachment: str) -> bool:
+        """Whether the store says that this attachment uses the claim."""
+
+    def list_uses(self) -> Sequence[ClaimUse]:
+        """The claims that are in use on this host; none where it is in no pool."""
+
+    def read_seen(self) -> SeenPool | None:
+        """See ``SeenPool``; None where no process has served, or this user cannot read it. Waits for nothing."""
+
+    def read_server(self) -> str | None:
+        """The process that serves for this host now, in words."""
+
+
+class NoLeases:
+    """Those of a host that is in no pool."""
+
+    def find(self, claim: str) -> LeasedGpu:
+        """See ``Leases``."""
+        raise _refuse(claim)
+
+    def hold(self, part: ClaimPart, user: ClaimUser) -> None:  # noqa: ARG002
+        """See ``Leases``."""
+        raise _refuse(part.name)
+
+    def release(self, part: ClaimPart, attachment: str) -> None:
+        """See ``Leases``: nothing is held."""
+
+    def is_held(self, part: ClaimPart, attachment: str) -> bool:  # noqa: ARG002
+        """See ``Leases``."""
+        return False
+
+    def list_uses(self) -> Sequence[ClaimUse]:
+        """See ``Leases``."""
+        return ()
+
+    def read_seen(self) -> SeenPool | None:
+        """See ``Leases``."""
+        return None
+
+    def read_server(self) -> str | None:
+        """See ``Leases``."""
+        return None
+
+
+def _refuse(claim: str) -> PoolNotFoundError:
+    return PoolNotFoundError(
+        f"no claim {claim}: this host is in no pool",
+        hint="vgpumgr pool init, or vgpumgr pool join --etcd URL",
+    )
