@@ -69,6 +69,11 @@ static bool keep_tips(struct capture *c, const struct stream *s)
 	return true;
 }
 
+void capture_lose(struct capture *c)
+{
+	end(c);
+}
+
 void capture_leave(struct stream *s)
 {
 	struct capture *c = s->capture;
@@ -171,6 +176,10 @@ CUresult capture_add(struct stream *s, struct graph_node *made)
 	if (s->capture->invalid) {
 		node_clear(made);
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	}
+	if (graph_may_have(s->capture->graph, made) != CUDA_SUCCESS) {
+		node_clear(made);
+		return spoil(s->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	}
 	tip = malloc(sizeof(*tip));
 	if (tip)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph.h"
+#include "captures.h"
 
 unsigned int graph_next_number(void)
 {
@@ -35,6 +35,8 @@ void node_clear(struct graph_node *n)
 		free(n->kernel.params);
 	else if (n->type == CU_GRAPH_NODE_TYPE_GRAPH && n->child)
 		graph_free(n->child);
+	else if (n->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+		conditional_clear(n);
 	else if (n->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)
 		free(n->memory.list);
 }
@@ -61,6 +63,8 @@ void graph_memory_end(struct graph_block *ended)
 
 void graph_free(struct graph *g)
 {
+	if (g->capture)
+		capture_lose(g->capture);
 	while (g->nodes) {
 		struct graph_node *n = g->nodes;
 
@@ -69,6 +73,7 @@ void graph_free(struct graph *g)
 	}
 	if (!g->hidden)
 		handle_remove(g);
+	conditions_drop(g);
 	user_objects_drop(&g->objects);
 	graph_memory_end(graph_blocks_drop(&g->blocks));
 	free(g);
@@ -117,6 +122,7 @@ int node_depend(struct graph_node *node, struct graph_node *on)
 struct graph_node *graph_add(struct graph *g, const struct graph_node *made, struct graph_node *const *deps, size_t n)
 {
 	struct graph_node *node = malloc(sizeof(*node));
+	struct graph *inner;
 	int error = node ? 0 : -ENOMEM;
 
 	if (error) {
@@ -134,8 +140,8 @@ struct graph_node *graph_add(struct graph *g, const struct graph_node *made, str
 	node->number = g->numbered++;
 	if (!node->origin)
 		node->origin = node->id;
-	if (node->type == CU_GRAPH_NODE_TYPE_GRAPH)
-		node->child->parent = node;
+	for (size_t i = 0; (inner = node_inner(node, i)); i++)
+		inner->parent = node;
 	for (size_t i = 0; !error && i < n; i++)
 		error = node_depend(node, deps[i]);
 	if (!error && !g->hidden)
@@ -218,6 +224,8 @@ struct graph *graph_copy(const struct graph *g, bool hidden)
 		if (!error && made.type == CU_GRAPH_NODE_TYPE_GRAPH) {
 			made.child = graph_copy(n->child, hidden);
 			error = made.child ? 0 : -ENOMEM;
+		} else if (!error && made.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+			error = conditional_copy(&made, n) ? 0 : -ENOMEM;
 		}
 		if (!error)
 			error = graph_add(to, &made, NULL, 0) ? 0 : -ENOMEM;
@@ -287,7 +295,7 @@ CUresult cuGraphClone(CUgraph *out, CUgraph original)
 		return CUDA_ERROR_INVALID_VALUE;
 	DRV_LOCKED();
 	r = graph_get(original, &g);
-	if (r == CUDA_SUCCESS && g->blocks.count)
+	if (r == CUDA_SUCCESS && (g->blocks.count || graph_decides(g)))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return r;
@@ -553,6 +561,7 @@ CUresult cuGraphRemoveDependencies(CUgraph g, const CUgraphNode *from, const CUg
 CUresult cuGraphDestroyNode(CUgraphNode handle)
 {
 	struct graph_node *node, **at;
+	struct graph *inner;
 	CUresult r;
 
 	DRIVER_CHECK();
@@ -560,6 +569,8 @@ CUresult cuGraphDestroyNode(CUgraphNode handle)
 	r = node_get(handle, &node);
 	if (r == CUDA_SUCCESS && (node->graph->capture || node->graph->blocks.count))
 		r = CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; r == CUDA_SUCCESS && (inner = node_inner(node, i)); i++)
+		r = graph_is_captured(inner) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 	if (r != CUDA_SUCCESS)
 		return r;
 	for (at = &node->graph->nodes; *at != node; at = &(*at)->next)

@@ -12,6 +12,7 @@
 #include <graph_block.h>
 #include <user_object.h>
 
+#include "graph_conditions.h"
 #include "graph_memory.h"
 
 struct graph_kernel {
@@ -41,6 +42,7 @@ struct graph_node {
 		CUDA_MEMSET_NODE_PARAMS memset;
 		CUDA_HOST_NODE_PARAMS host;
 		struct graph *child;
+		struct graph_conditional conditional;
 		CUevent event;
 		struct graph_memory memory;
 	};
@@ -50,11 +52,12 @@ struct graph {
 	struct graph_node *nodes, **last;
 	size_t n_nodes;
 	unsigned int number, numbered; /* its own, and how many nodes got one */
-	struct graph_node *parent; /* the node that this is the child graph of */
+	struct graph_node *parent; /* the node that this is the child graph or a body of */
 	struct capture *capture;   /* being captured: nothing may be taken out of it */
 	bool hidden;               /* of an executable graph: a program has no handles of it */
 	struct user_objects objects; /* copies hold them, too */
 	struct graph_blocks blocks;  /* of no copy: there is none of a graph that has some */
+	struct condition *conditions; /* handles that were made for it */
 };
 
 struct graph_exec {
@@ -65,6 +68,14 @@ struct graph_exec {
 	bool launched;
 	struct graph_blocks blocks;
 };
+
+/* The graphs inside of a node, one by one; NULL: no more. */
+static inline struct graph *node_inner(const struct graph_node *n, size_t i)
+{
+	if (n->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+		return i < n->conditional.size ? n->conditional.bodies[i] : NULL;
+	return n->type == CU_GRAPH_NODE_TYPE_GRAPH && !i ? n->child : NULL;
+}
 
 /* graph.c; with drv.lock held */
 /* Of graphs, executable ones among them: none has the number of another. */
@@ -111,6 +122,8 @@ CUresult capture_free(struct stream *s, CUdeviceptr address);
 /* graph_exec.c */
 /* What a graph's node has become in an executable one. */
 CUresult exec_node(CUgraphExec handle, CUgraphNode node, struct graph_node **out);
+/* Puts all nodes of one into the stream; without drv.lock, and nobody changes the graph meanwhile. */
+CUresult graph_launch_nodes(struct graph *g, CUstream stream);
 
 /* stream_memory.c; without drv.lock, and the caller owns what is made */
 CUresult memory_make(const CUstreamBatchMemOpParams *list, unsigned int count, unsigned int flags, bool old,
