@@ -68,6 +68,7 @@ PROGRAMS = (
     "stream_memory",
     "graph_memory",
     "graph_allocations",
+    "conditionals",
     "boxes",
     "tensor",
     "virtual",
