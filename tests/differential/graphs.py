@@ -225,7 +225,14 @@ def _add_conditional(p: Program, graph: c_void_p, where: tuple[Any, ...]) -> c_v
         fill = Fill(p.word(), 0, p.chance.randrange(200), 1, 2, 1)
         inner = p.make("cuGraphAddMemsetNode", body, None, c_size_t(0), byref(fill), None)
         if inner and p.chance.random() < 0.3:
-            p("cuGraphAddHostNode", byref(c_void_p()), body, byref(inner), c_size_t(1), byref(p.function_node()))
+            p(
+                "cuGraphAddHostNode",
+                byref(c_void_p()),
+                body,
+                byref(inner),
+                c_size_t(1),
+                byref(p.function_node()),
+            )
             p("cuGraphDestroy", c_void_p(body))
             other = p.chance.choice((graph, c_void_p(body)))
             p("cuGraphAddChildGraphNode", byref(c_void_p()), graph, None, c_size_t(0), other)

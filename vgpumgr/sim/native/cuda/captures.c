@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "captures.h"
+#include "graph_inside.h"
 
 static struct capture *captures; /* that go on */
 static int n_captures;           /* read without the lock, to be quick where there is none */
@@ -69,9 +70,26 @@ static bool keep_tips(struct capture *c, const struct stream *s)
 	return true;
 }
 
-void capture_lose(struct capture *c)
+static bool is_inside(const struct graph *g, const struct graph *outer)
 {
-	end(c);
+	while (g->parent && g != outer)
+		g = g->parent->graph;
+	return g == outer;
+}
+
+/* Captures into bodies of its nodes end with it. */
+static void free_captured(struct graph *g)
+{
+	struct capture *c = captures;
+
+	while (c) {
+		struct capture *next = c->next;
+
+		if (is_inside(c->graph, g))
+			end(c);
+		c = next;
+	}
+	graph_free(g);
 }
 
 void capture_leave(struct stream *s)
@@ -84,7 +102,7 @@ void capture_leave(struct stream *s)
 
 		end(c);
 		if (!given)
-			graph_free(g);
+			free_captured(g);
 	} else if (c) {
 		if (!keep_tips(c, s))
 			c->invalid = true;
@@ -339,7 +357,7 @@ CUresult capture_end(struct stream *s, CUgraph *out)
 	if (r == CUDA_SUCCESS)
 		*out = (CUgraph)g;
 	else if (!given)
-		graph_free(g);
+		free_captured(g);
 	return r;
 }
 

@@ -60,8 +60,6 @@ CUresult capture_refuse_event(const struct capture_point *event);
 void capture_point_clear(struct capture_point *event);
 /* The stream ends. */
 void capture_leave(struct stream *s);
-/* The graph that it captures into goes, with the node that it is inside of. */
-void capture_lose(struct capture *c);
 
 #define CAPTURE_SAFE()                            \
 	do {                                      \

@@ -12,7 +12,7 @@
 #include <graph_block.h>
 #include <user_object.h>
 
-#include "graph_conditions.h"
+#include "condition.h"
 #include "graph_memory.h"
 
 struct graph_kernel {
@@ -93,6 +93,13 @@ bool node_depends_on(const struct graph_node *node, const struct graph_node *on)
 /* Whether it comes after `on` by any path. */
 bool node_follows(const struct graph_node *node, const struct graph_node *on);
 void node_clear(struct graph_node *node);
+/* A likeness of a conditional node has bodies of its own; false: out of memory, and it has nothing. */
+bool conditional_copy(struct graph_node *to, const struct graph_node *from);
+/* Whether it is so of any node of the graph, or inside of it. */
+bool graph_any_inside(const struct graph *g, bool (*is)(const struct graph_node *));
+/* Whether any is a conditional one; whether a stream captures into the graph or into one inside of it. */
+bool graph_decides(const struct graph *g);
+bool graph_is_captured(const struct graph *g);
 CUresult graph_get(CUgraph handle, struct graph **out);
 CUresult node_get(CUgraphNode handle, struct graph_node **out);
 /* Dependencies as a program passes them: nodes of that graph, none of them twice. */

@@ -6,79 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "captures.h"
+#include "graph_conditions.h"
 
 #include <any_node.h>
 
-struct condition {
-	struct condition *next;     /* of all; under the table's lock */
-	struct condition *of_graph; /* the next one of the same graph */
-	uint64_t handle;
-	unsigned refs;              /* its graph, each node, each launch */
-	CUcontext context;
-	unsigned int initial, flags;
-	unsigned int value;         /* read and written by kernels and streams, atomically */
-	bool used;                  /* by the program's node */
-	const void *exec;           /* the executable graph that it is of */
-};
-
-static struct {
-	pthread_mutex_t lock;
-	struct condition *first;
-} table = { .lock = PTHREAD_MUTEX_INITIALIZER };
-
-static void unref(struct condition *c)
-{
-	struct condition **at = &table.first;
-
-	if (!c || --c->refs)
-		return;
-	pthread_mutex_lock(&table.lock);
-	while (*at != c)
-		at = &(*at)->next;
-	*at = c->next;
-	pthread_mutex_unlock(&table.lock);
-	free(c);
-}
-
-bool condition_set(void *context, uint64_t handle, uint32_t value)
-{
-	struct condition *c;
-
-	pthread_mutex_lock(&table.lock);
-	for (c = table.first; c && c->handle != handle;)
-		c = c->next;
-	if (c && c->context != (CUcontext)context)
-		c = NULL;
-	if (c)
-		__atomic_store_n(&c->value, value, __ATOMIC_RELEASE);
-	pthread_mutex_unlock(&table.lock);
-	return c;
-}
-
 /* ---- handles */
-
-static CUresult create(struct graph *g, CUcontext context, unsigned int initial, unsigned int flags, uint64_t *out)
-{
-	struct condition *c = calloc(1, sizeof(*c));
-
-	if (!c)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*c = (struct condition){ .of_graph = g->conditions, .handle = next_id() << 4 | 1, .refs = 1, .context = context,
-				 .initial = initial, .flags = flags };
-	g->conditions = c;
-	pthread_mutex_lock(&table.lock);
-	c->next = table.first;
-	table.first = c;
-	pthread_mutex_unlock(&table.lock);
-	*out = c->handle;
-	return CUDA_SUCCESS;
-}
 
 CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *out, CUgraph handle, CUcontext context, unsigned int initial,
 					unsigned int flags)
 {
-	uint64_t made = 0;
+	struct condition *made;
 	struct graph *g;
 	CUresult r;
 
@@ -89,22 +26,13 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *out, CUgraph h
 	r = graph_get(handle, &g);
 	if (r == CUDA_SUCCESS && context && !handle_is(context, HANDLE_CONTEXT))
 		r = CUDA_ERROR_INVALID_VALUE;
-	if (r == CUDA_SUCCESS)
-		r = create(g, context ? context : (CUcontext)ctx, initial, flags, &made);
-	if (r == CUDA_SUCCESS)
-		*out = made;
-	return r;
-}
-
-void conditions_drop(struct graph *g)
-{
-	while (g->conditions) {
-		struct condition *c = g->conditions;
-
-		g->conditions = c->of_graph;
-		c->of_graph = NULL;
-		unref(c);
-	}
+	if (r != CUDA_SUCCESS)
+		return r;
+	made = condition_new(&g->conditions, context ? context : (CUcontext)ctx, initial, flags);
+	if (!made)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*out = made->handle;
+	return CUDA_SUCCESS;
 }
 
 /* A handle of the graph, or of one that it is inside of. */
@@ -118,128 +46,7 @@ static struct condition *find(const struct graph *g, uint64_t handle)
 	return c;
 }
 
-/* ---- what graphs are made of */
-
-static bool any_inside(const struct graph *g, bool (*is)(const struct graph *, const struct graph_node *))
-{
-	for (const struct graph_node *n = g->nodes; n; n = n->next) {
-		const struct graph *inner;
-
-		if (is(g, n))
-			return true;
-		for (size_t i = 0; (inner = node_inner(n, i)); i++)
-			if (any_inside(inner, is))
-				return true;
-	}
-	return false;
-}
-
-static bool is_conditional(const struct graph *g, const struct graph_node *n)
-{
-	(void)g;
-	return n->type == CU_GRAPH_NODE_TYPE_CONDITIONAL;
-}
-
-bool graph_decides(const struct graph *g)
-{
-	return any_inside(g, is_conditional);
-}
-
-bool graph_is_captured(const struct graph *g)
-{
-	const struct graph *inner;
-
-	if (g->capture)
-		return true;
-	for (const struct graph_node *n = g->nodes; n; n = n->next)
-		for (size_t i = 0; (inner = node_inner(n, i)); i++)
-			if (graph_is_captured(inner))
-				return true;
-	return false;
-}
-
-/* The conditional node that a graph is inside of, the innermost one; NULL: it isn't. */
-static const struct graph_node *around(const struct graph *g)
-{
-	const struct graph_node *n = g->parent;
-
-	while (n && n->type != CU_GRAPH_NODE_TYPE_CONDITIONAL)
-		n = n->graph->parent;
-	return n;
-}
-
-static bool is_reached(CUmemorytype type, const void *host)
-{
-	struct allocation a;
-
-	return type == CU_MEMORYTYPE_HOST ? vm_find((uint64_t)host, &a) && is_host_memory(&a) : type != CU_MEMORYTYPE_ARRAY;
-}
-
-static bool has_no_place(const struct graph *g, const struct graph_node *n)
-{
-	(void)g;
-	switch (n->type) {
-	case CU_GRAPH_NODE_TYPE_MEMCPY:
-		return !is_reached(n->copy.srcMemoryType, n->copy.srcHost) || !is_reached(n->copy.dstMemoryType, n->copy.dstHost);
-	case CU_GRAPH_NODE_TYPE_KERNEL:
-	case CU_GRAPH_NODE_TYPE_MEMSET:
-	case CU_GRAPH_NODE_TYPE_EMPTY:
-	case CU_GRAPH_NODE_TYPE_GRAPH:
-	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-		return false;
-	default:
-		return true;
-	}
-}
-
-CUresult graph_may_have(const struct graph *g, const struct graph_node *made)
-{
-	const struct graph_node *conditional = around(g);
-
-	if (!conditional)
-		return CUDA_SUCCESS;
-	if (has_no_place(g, made) || (made->type == CU_GRAPH_NODE_TYPE_GRAPH && any_inside(made->child, has_no_place)))
-		return CUDA_ERROR_INVALID_VALUE;
-	/* all kernels are of the handle's context */
-	return made->type == CU_GRAPH_NODE_TYPE_KERNEL && conditional->conditional.condition->context != (CUcontext)context_current() ?
-		       CUDA_ERROR_INVALID_VALUE :
-		       CUDA_SUCCESS;
-}
-
 /* ---- nodes */
-
-void conditional_clear(struct graph_node *n)
-{
-	struct graph_conditional *c = &n->conditional;
-
-	for (unsigned int i = 0; c->bodies && i < c->size; i++)
-		if (c->bodies[i])
-			graph_free(c->bodies[i]);
-	free(c->bodies);
-	c->bodies = NULL;
-	if (c->condition && c->asks)
-		c->condition->used = false;
-	unref(c->condition);
-	c->condition = NULL;
-}
-
-bool conditional_copy(struct graph_node *to, const struct graph_node *from)
-{
-	const struct graph_conditional *had = &from->conditional;
-	struct graph_conditional *c = &to->conditional;
-	bool good;
-
-	*c = (struct graph_conditional){ had->condition, had->kind, had->size, false, calloc(had->size, sizeof(struct graph *)) };
-	c->condition->refs++;
-	good = c->bodies;
-	for (unsigned int i = 0; good && i < c->size; i++) {
-		c->bodies[i] = graph_copy(had->bodies[i], true);
-		good = c->bodies[i];
-	}
-	if (!good)
-		conditional_clear(to);
-	return good;
-}
 
 static bool is_size(CUgraphConditionalNodeType kind, unsigned int size)
 {
@@ -323,50 +130,6 @@ CUresult conditional_get(CUgraphNode handle, CUDA_CONDITIONAL_NODE_PARAMS *p)
 	return CUDA_SUCCESS;
 }
 
-/* ---- executable graphs */
-
-bool conditions_are_used(const struct graph *g)
-{
-	const struct graph *inner;
-
-	for (const struct condition *c = g->conditions; c; c = c->of_graph)
-		if (!c->used)
-			return false;
-	for (const struct graph_node *n = g->nodes; n; n = n->next)
-		for (size_t i = 0; (inner = node_inner(n, i)); i++)
-			if (!conditions_are_used(inner))
-				return false;
-	return true;
-}
-
-bool conditions_are_free(const struct graph *g, const void *exec)
-{
-	const struct graph *inner;
-
-	for (const struct graph_node *n = g->nodes; n; n = n->next) {
-		const void *has = n->type == CU_GRAPH_NODE_TYPE_CONDITIONAL ? n->conditional.condition->exec : NULL;
-
-		if (has && has != exec)
-			return false;
-		for (size_t i = 0; (inner = node_inner(n, i)); i++)
-			if (!conditions_are_free(inner, exec))
-				return false;
-	}
-	return true;
-}
-
-void conditions_give(struct graph *g, const void *exec)
-{
-	struct graph *inner;
-
-	for (struct graph_node *n = g->nodes; n; n = n->next) {
-		if (n->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
-			n->conditional.condition->exec = exec;
-		for (size_t i = 0; (inner = node_inner(n, i)); i++)
-			conditions_give(inner, exec);
-	}
-}
-
 /* ---- launches */
 
 struct begin_op {
@@ -389,7 +152,7 @@ static void release_begin(struct op *op)
 	struct begin_op *b = (struct begin_op *)op;
 
 	for (size_t i = 0; i < b->n; i++)
-		unref(b->at[i]);
+		condition_unref(b->at[i]);
 	free(b);
 }
 
@@ -446,6 +209,7 @@ CUresult conditions_begin(const struct graph *g, CUstream stream)
 /* The bodies are the launch's own: the executable graph may change, and go, before the stream gets there. */
 struct conditional_op {
 	struct op op;
+	CUresult (*launch)(struct graph *, CUstream);
 	struct graph_node node;
 	struct stream *inner; /* where bodies run; NULL: none has run yet */
 };
@@ -484,7 +248,7 @@ static CUresult run_body(struct conditional_op *c, struct graph *body)
 	drv_unlock();
 	if (!inner)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	r = graph_launch_nodes(body, (CUstream)inner);
+	r = c->launch(body, (CUstream)inner);
 	drv_lock();
 	if (r == CUDA_SUCCESS)
 		r = queue_wait(inner, inner->submitted);
@@ -536,13 +300,14 @@ static void release_conditional(struct op *op)
 	free(c);
 }
 
-CUresult conditional_launch(const struct graph_node *node, CUstream stream)
+CUresult conditional_launch(const struct graph_node *node, CUresult (*launch)(struct graph *, CUstream), CUstream stream)
 {
 	struct conditional_op *c = calloc(1, sizeof(*c));
 
 	if (!c)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	c->op = (struct op){ .run = run_conditional, .release = release_conditional };
+	c->launch = launch;
 	c->node.type = node->type;
 	DRV_LOCKED();
 	if (!conditional_copy(&c->node, node)) {

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 
 #include "captures.h"
+#include "graph_conditions.h"
+#include "graph_inside.h"
 
 enum { FLAGS = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
 	       CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY };
@@ -264,7 +266,7 @@ static CUresult launch_node(struct graph_node *n, CUstream stream)
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 		return graph_launch_nodes(n->child, stream);
 	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-		return conditional_launch(n, stream);
+		return conditional_launch(n, graph_launch_nodes, stream);
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		return cuEventRecord(n->event, stream);
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:

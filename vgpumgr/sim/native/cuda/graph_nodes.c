@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph.h"
+#include "graph_inside.h"
 
 static CUresult make_kernel(const CUDA_KERNEL_NODE_PARAMS_v2 *p, struct graph_node *made)
 {

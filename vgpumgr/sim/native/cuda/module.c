@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph_conditions.h"
+#include "condition.h"
 
 #include <cuda_log.h>
 

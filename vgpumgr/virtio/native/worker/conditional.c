@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * By hand: conditional nodes of graphs. Handles are the driver's, since kernels get them as they are; a node takes only one that
+ * Conditional nodes of graphs. Handles are the driver's, since kernels get them as they are; a node takes only one that
  * the guest was given for its graph. The bodies are the driver's as well, and known by their node.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "session.h"
-#include "vg_worker.h"
 
 const struct wk_conditional *wk_conditional_of(const struct wk_graph *graph, CUgraphNode node)
 {
@@ -86,35 +85,4 @@ bool wk_captured_inside(struct wk_session *s, const struct wk_object *graph, uin
 	found = captured_inside(graph, place);
 	pthread_mutex_unlock(&s->lock);
 	return found;
-}
-
-/* Charged as a node, as long as the graph is there. */
-CUresult wk_do_graph_condition(struct wk_call *c, const struct vg_graph_condition_request *in,
-			       struct vg_graph_condition_reply *out)
-{
-	struct wk_use use WK_USED = { NULL, NULL, false };
-	CUgraphConditionalHandle made = 0;
-	struct wk_graph *all;
-	uint64_t *more;
-	CUresult r = in->flags & ~(uint32_t)CU_GRAPH_COND_ASSIGN_DEFAULT ? CUDA_ERROR_INVALID_VALUE :
-									    wk_graph_use(c, in->graph, &use);
-
-	if (r != CUDA_SUCCESS)
-		return r;
-	all = wk_graph_all(use.graph);
-	more = reallocarray(all->conditions, all->conditions_count + 1u, sizeof(*more));
-	if (!more)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	all->conditions = more;
-	if (!wk_nodes_charge(1))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	r = wk_driver.cuGraphConditionalHandleCreate(&made, use.graph->driver, c->context->driver, in->initial, in->flags);
-	if (r != CUDA_SUCCESS) {
-		wk_nodes_refund(1);
-		return r;
-	}
-	all->weight++;
-	all->conditions[all->conditions_count++] = made;
-	out->condition = made;
-	return CUDA_SUCCESS;
 }

@@ -272,6 +272,37 @@ CUresult wk_do_graph_child(struct wk_call *c, const struct vg_graph_child_reques
 	return added(&p, r, &out->added);
 }
 
+/* Charged as a node, as long as the graph is there. */
+CUresult wk_do_graph_condition(struct wk_call *c, const struct vg_graph_condition_request *in,
+			       struct vg_graph_condition_reply *out)
+{
+	struct wk_use use WK_USED = { NULL, NULL, false };
+	CUgraphConditionalHandle made = 0;
+	struct wk_graph *all;
+	uint64_t *more;
+	CUresult r = in->flags & ~(uint32_t)CU_GRAPH_COND_ASSIGN_DEFAULT ? CUDA_ERROR_INVALID_VALUE :
+									    wk_graph_use(c, in->graph, &use);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	all = wk_graph_all(use.graph);
+	more = reallocarray(all->conditions, all->conditions_count + 1u, sizeof(*more));
+	if (!more)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	all->conditions = more;
+	if (!wk_nodes_charge(1))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r = wk_driver.cuGraphConditionalHandleCreate(&made, use.graph->driver, c->context->driver, in->initial, in->flags);
+	if (r != CUDA_SUCCESS) {
+		wk_nodes_refund(1);
+		return r;
+	}
+	all->weight++;
+	all->conditions[all->conditions_count++] = made;
+	out->condition = made;
+	return CUDA_SUCCESS;
+}
+
 /* Its bodies are charged as nodes, too. */
 CUresult wk_do_graph_conditional(struct wk_call *c, const struct vg_graph_conditional_request *in,
 				 struct vg_graph_conditional_reply *out)
