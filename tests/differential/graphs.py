@@ -25,7 +25,7 @@ GRAPH_PROGRAMS = {
         "cuGraphKernelNodeCopyAttributes", "cuGraphChildGraphNodeGetGraph",
         "cuGraphExecChildGraphNodeSetParams", "cuGraphAddBatchMemOpNode", "cuGraphBatchMemOpNodeGetParams",
         "cuGraphAddMemAllocNode", "cuGraphAddMemFreeNode", "cuGraphMemAllocNodeGetParams",
-        "cuGraphMemFreeNodeGetParams",
+        "cuGraphMemFreeNodeGetParams", "cuGraphConditionalHandleCreate",
     ],
     "cuStreamEndCapture": [
         "cuStreamGetCaptureInfo", "cuStreamGetCaptureInfo_v3", "cuGraphNodeGetDependencies",
@@ -211,11 +211,41 @@ def _add_memory(p: Program, graph: c_void_p, where: tuple[Any, ...], nodes: list
         nodes += [free] if free else []
 
 
+def _add_conditional(p: Program, graph: c_void_p, where: tuple[Any, ...]) -> c_void_p:
+    """A node that decides by a default, with bodies of fills; sometimes of a handle or a size that is wrong."""
+    handle, kind = c_uint64(), p.chance.choice((0, 0, 2, 2, 2, 3))
+    value, flags = p.chance.randrange(4), p.chance.choice((1,) * 9 + (2,))
+    p("cuGraphConditionalHandleCreate", byref(handle), graph, None, value, flags)
+    size = p.chance.choice((1, 2, 2, 3, 0))
+    params = (c_uint64 * 32)(13)
+    params[2], params[3] = handle, kind | size << 32
+    node = p.make("cuGraphAddNode", *where, byref(params))
+    bodies = (c_void_p * size).from_address(params[4]) if node else ()
+    for body in bodies:
+        fill = Fill(p.word(), 0, p.chance.randrange(200), 1, 2, 1)
+        inner = p.make("cuGraphAddMemsetNode", body, None, c_size_t(0), byref(fill), None)
+        if inner and p.chance.random() < 0.3:
+            p(
+                "cuGraphAddHostNode",
+                byref(c_void_p()),
+                body,
+                byref(inner),
+                c_size_t(1),
+                byref(p.function_node()),
+            )
+            p("cuGraphDestroy", c_void_p(body))
+            other = p.chance.choice((graph, c_void_p(body)))
+            p("cuGraphAddChildGraphNode", byref(c_void_p()), graph, None, c_size_t(0), other)
+    if node:
+        p.answers.append([params[3] == kind | size << 32, len(bodies)])
+    return node
+
+
 def _add_node(p: Program, graph: c_void_p, nodes: list[Any], child: c_void_p) -> None:
     some = p.chance.choices(nodes, k=p.chance.randint(0, 2)) if nodes else []
     where = (graph, (c_void_p * max(1, len(some)))(*[n.value for n in some]), c_size_t(len(some)))
     # a child with copies of host memory may be in a graph once only, when forwarded
-    kind = p.chance.choice((*range(6), 9, 9)) if graph is child else p.chance.randrange(12)
+    kind = p.chance.choice((*range(6), 9, 9)) if graph is child else p.chance.randrange(13)
     if kind == 0:
         kernel, _kept = p.kernel()
         node = p.make("cuGraphAddKernelNode_v2", *where, byref(kernel))
@@ -240,6 +270,8 @@ def _add_node(p: Program, graph: c_void_p, nodes: list[Any], child: c_void_p) ->
     elif kind == 11:
         _add_memory(p, graph, where, nodes)
         return
+    elif kind == 12:
+        node = _add_conditional(p, graph, where)
     elif kind > 8:
         params, _kept = any_batch(p)
         batch = (c_uint64 * 4).from_buffer(params, 16)

@@ -11,6 +11,8 @@
  *   many      nodes are numbered in no time, as many as there may be
  *   context   a context goes while one of its streams captures into a graph that has a handle
  *   later     a graph ends on the thread for ends that may wait
+ *   deciding  conditional handles, and nodes with many bodies, without end
+ *   body      a stream that captured into a body goes, and what it captured may not be in a graph
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -401,6 +403,79 @@ static void try_later(struct wk_call *c)
 	must("on another thread", !pthread_equal(ender, pthread_self()));
 }
 
+/* ---- conditional nodes */
+
+static uint64_t add_condition(struct wk_call *c, uint64_t graph)
+{
+	struct vg_graph_condition_request in = { .graph = graph };
+	struct vg_graph_condition_reply out;
+
+	return wk_do_graph_condition(c, &in, &out) == CUDA_SUCCESS ? out.condition : 0;
+}
+
+static CUresult add_conditional(struct wk_call *c, uint64_t graph, uint64_t condition, uint32_t bodies)
+{
+	struct vg_graph_conditional_request in = { .graph = graph, .condition = condition, .kind = CU_GRAPH_COND_TYPE_SWITCH,
+						   .bodies = bodies };
+	struct vg_graph_conditional_reply out;
+
+	return wk_do_graph_conditional(c, &in, &out);
+}
+
+static void try_deciding(struct wk_call *c)
+{
+	uint64_t graph = make_graph(c), other = vg_handle_make(VG_TAG_GRAPH, 1, graphs + 1), condition, made = 1;
+
+	condition = add_condition(c, graph);
+	must("a handle", condition);
+	must("another graph", !wk_reserve(c, WK_GRAPH, other) &&
+				      wk_do_graph_create(c, &(struct vg_graph_create_request){ .created = other }) == CUDA_SUCCESS);
+	must("handles are their graph's", add_conditional(c, other, condition, 1) == CUDA_ERROR_INVALID_VALUE);
+	must("no handle is made up", add_conditional(c, graph, condition + 1, 1) == CUDA_ERROR_INVALID_VALUE);
+	must("bodies have an end", add_conditional(c, graph, condition, WK_BODIES + 1) == CUDA_ERROR_INVALID_VALUE);
+	while (made <= 2 * WK_NODES && add_conditional(c, graph, condition, WK_BODIES) == CUDA_SUCCESS)
+		made += WK_BODIES;
+	must("bodies without end", made <= WK_NODES);
+	while (made <= 2 * WK_NODES && add_condition(c, graph))
+		made++;
+	must("handles without end", made <= WK_NODES);
+}
+
+/* The null driver puts copies with the worker's memory into captures. */
+static void try_body(struct wk_call *c)
+{
+	uint64_t graph = make_graph(c), condition = add_condition(c, graph), at;
+	struct vg_graph_body_request body = { .created = vg_handle_make(VG_TAG_GRAPH, 1, graphs + 1), .graph = graph };
+	struct vg_graph_instantiate_request run = { .created = vg_handle_make(VG_TAG_GRAPH_EXEC, 1, 1), .graph = graph };
+	struct wk_object *held WK_HELD = NULL;
+	CUresult r = CUDA_SUCCESS;
+
+	must("a node", condition && add_conditional(c, graph, condition, 2) == CUDA_SUCCESS);
+	must("a body", !wk_reserve(c, WK_GRAPH, body.created) && wk_do_graph_body(c, &body) == CUDA_SUCCESS);
+	must("it has one handle", wk_do_graph_body(c, &body) == CUDA_ERROR_INVALID_VALUE);
+	must("it is the node's", wk_do_graph_destroy(c, &(struct vg_graph_destroy_request){ .graph = body.created }) ==
+					 CUDA_ERROR_INVALID_VALUE);
+	at = capture_into(c, body.created, 1);
+	must("its node stays", wk_do_graph_node_destroy(c, &(struct vg_graph_node_destroy_request){ .graph = graph }) ==
+				       CUDA_ERROR_INVALID_VALUE);
+	must("its graph stays", wk_do_graph_destroy(c, &(struct vg_graph_destroy_request){ .graph = graph }) ==
+					CUDA_ERROR_INVALID_VALUE);
+	must("the graph", wk_hold(c, WK_GRAPH, graph, &held) == CUDA_SUCCESS);
+	end_stream(c, at);
+	must("what it got is held and charged", count_hosts(c, body.created) == 1 && held->graph->holds.count == 1 &&
+							held->graph->weight >= 4);
+	for (uint64_t turn = 2; r == CUDA_SUCCESS && turn < 6; turn++) {
+		at = capture_into(c, body.created, turn);
+		r = wk_do_capture_finish(c, &(struct vg_capture_finish_request){ .stream = at, .graph = body.created });
+	}
+	must("such a copy is noticed", r != CUDA_SUCCESS && held->graph->broken);
+	must("the body is there", count_hosts(c, body.created) > 1);
+	must("nothing is made of it", !wk_reserve(c, WK_GRAPH_EXEC, run.created) &&
+					      wk_do_graph_instantiate(c, &run) == CUDA_ERROR_INVALID_VALUE);
+	must("it goes with its node", wk_do_graph_node_destroy(c, &(struct vg_graph_node_destroy_request){ .graph = graph }) ==
+					      CUDA_SUCCESS && !list_nodes(c, body.created));
+}
+
 int main(int argc, char **argv)
 {
 	struct wk_session *s = wk_session_create(&lane);
@@ -432,6 +507,10 @@ int main(int argc, char **argv)
 		try_context(&c);
 	else if (!strcmp(argv[1], "later"))
 		try_later(&c);
+	else if (!strcmp(argv[1], "deciding"))
+		try_deciding(&c);
+	else if (!strcmp(argv[1], "body"))
+		try_body(&c);
 	else if (!strcmp(argv[1], "elsewhere"))
 		try_elsewhere(&c);
 	else

@@ -106,11 +106,23 @@ void guest_learn(struct vg_lane *lane, const struct lane_call *call, int32_t sta
 		return;
 	if (call->op == VG_OP_virtual_reserve)
 		memcpy(&g->space, data, 8);
+	if (call->op == VG_OP_graph_condition)
+		memcpy(&g->conditions[call->sequence % 4], data, 8);
 	if (call->op != VG_OP_memory_allocate && call->op != VG_OP_memory_allocate_pitch &&
 	    call->op != VG_OP_memory_allocate_async && call->op != VG_OP_pool_allocate && call->op != VG_OP_module_global)
 		return;
 	memcpy(&g->memories[at].address, data, 8);
 	g->memories[at].context = call->context;
+}
+
+static uint64_t some_condition(struct guest *g)
+{
+	uint64_t found;
+
+	pthread_mutex_lock(&g->lane.lock);
+	found = g->conditions[guest_roll(g) % 4];
+	pthread_mutex_unlock(&g->lane.lock);
+	return guest_once_in(g, 20) ? guest_roll(g) : found;
 }
 
 /* ---- fields */
@@ -237,6 +249,14 @@ static uint64_t some_word(struct guest *g, const struct operation *o, const stru
 		return small(g, 1);
 	if (o->id == VG_OP_tensor_map && !strcmp(f->name, "how"))
 		return g->tensor.how = small(g, 2);
+	if (!strcmp(f->name, "condition"))
+		return some_condition(g);
+	if (!strcmp(f->name, "kind"))
+		return small(g, 2);
+	if (!strcmp(f->name, "bodies"))
+		return guest_once_in(g, 20) ? small(g, 300) : 1 + guest_roll(g) % 2;
+	if (!strcmp(f->name, "body") || (!strcmp(f->name, "flags") && o->id == VG_OP_graph_condition))
+		return small(g, 1);
 	if (!strcmp(f->name, "rank"))
 		return g->tensor.rank = small(g, 6);
 	if (!strcmp(f->name, "how"))

@@ -38,6 +38,7 @@ struct guest {
 	struct { uint64_t stream, context; } newest;
 	uint64_t made[WK_TABLES];                 /* the newest handle of each kind */
 	struct { uint64_t address, context; } memories[KEPT];
+	uint64_t conditions[4];                   /* conditional handles, the newest of them */
 	uint64_t space, gates;                    /* the newest of reserved addresses, GUEST_UNITS units */
 	/* the frame being made */
 	uint8_t payload[PAYLOAD];

@@ -227,6 +227,50 @@ static int use_graph(struct guest *g)
 	return error;
 }
 
+static int take_turns(struct guest *g, const uint32_t *ids, size_t count)
+{
+	int error = 0;
+
+	for (size_t i = 0; i < count && !error; i++)
+		error = step(g, find(ids[i]));
+	return error;
+}
+
+/* Nodes that decide: their bodies are filled, captured into and taken away, beside what is done to their graph. */
+static int use_conditionals(struct guest *g)
+{
+	static const uint32_t first[] = {
+		VG_OP_graph_create,	 VG_OP_graph_condition,	  VG_OP_graph_condition, VG_OP_graph_conditional, VG_OP_graph_conditional,
+		VG_OP_graph_conditional, VG_OP_graph_conditional, VG_OP_graph_body,	 VG_OP_graph_body,	  VG_OP_graph_node_read,
+	}, inside[] = {
+		VG_OP_graph_kernel, VG_OP_graph_memset,	   VG_OP_graph_copy,	 VG_OP_graph_condition,	  VG_OP_graph_conditional,
+		VG_OP_graph_body,   VG_OP_capture_into,	   VG_OP_capture_host,	 VG_OP_cuMemsetD8Async,	  VG_OP_cuMemsetD8Async,
+		VG_OP_graph_list,   VG_OP_graph_node_read, VG_OP_capture_finish, VG_OP_graph_instantiate, VG_OP_capture_list,
+	}, outside[] = {
+		VG_OP_graph_instantiate, VG_OP_graph_launch, VG_OP_graph_clone,	   VG_OP_graph_exec_update, VG_OP_graph_child,
+		VG_OP_graph_body,	 VG_OP_graph_list,   VG_OP_graph_node_type, VG_OP_graph_node_destroy, VG_OP_graph_destroy,
+	};
+	uint64_t graph;
+	int error;
+
+	g->usual[WK_STREAM] = g->newest.stream;
+	g->usual[WK_CONTEXT] = g->newest.context;
+	g->how = 1; /* of nodes the first one */
+	error = take_turns(g, first, sizeof(first) / sizeof(first[0]));
+	graph = g->usual[WK_GRAPH];
+	g->usual[WK_GRAPH] = g->made[WK_GRAPH];
+	for (uint64_t i = 4 + guest_roll(g) % 14; i && !error; i--)
+		error = step(g, find(inside[guest_roll(g) % (sizeof(inside) / sizeof(inside[0]))]));
+	if (!error && !guest_once_in(g, 4))
+		error = step(g, find(VG_OP_capture_finish));
+	g->usual[WK_GRAPH] = graph;
+	for (uint64_t i = guest_roll(g) % 12; i && !error; i--)
+		error = step(g, find(outside[guest_roll(g) % (sizeof(outside) / sizeof(outside[0]) - guest_once_in(g, 2))]));
+	g->how = 0;
+	g->usual[WK_STREAM] = g->usual[WK_CONTEXT] = 0;
+	return error;
+}
+
 /* Each kind of node is read, and a kernel's attributes. */
 static int read_graph(struct guest *g)
 {
@@ -421,6 +465,8 @@ static void *live(void *argument)
 			error = steer(g);
 		if (!error && guest_once_in(g, 50))
 			error = read_graph(g);
+		if (!error && guest_once_in(g, 40))
+			error = use_conditionals(g);
 		if (!error && guest_once_in(g, 60))
 			error = use_linker(g);
 		if (!error && guest_once_in(g, 12))

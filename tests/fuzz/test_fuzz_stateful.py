@@ -236,6 +236,8 @@ def test_graphs_take_no_more_than_they_are_charged_for(sanitizer: str, tmp_path:
         "many",
         "context",
         "later",
+        "deciding",
+        "body",
     )
     for case in cases:
         run(program, case)

@@ -29,6 +29,7 @@ PROGRAMS = (
     "stream_memory",
     "graph_memory",
     "graph_allocations",
+    "conditionals",
     "boxes",
     "tensor",
     "virtual",

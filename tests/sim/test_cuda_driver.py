@@ -22,7 +22,7 @@ HOST_SIDE = (
 )  # fmt: skip
 KERNELS = (
     "launches", "functions", "linking", "graphs", "graph_objects", "graph_reads", "graph_memory",
-    "graph_allocations", "captures", "virtual", "textures", "texture_faults",
+    "graph_allocations", "conditionals", "captures", "virtual", "textures", "texture_faults",
 )  # fmt: skip
 MIB = 1 << 20
 SLICE_1, SLICE_2, SLICE_3 = 0, 1, 2  # NVML_GPU_INSTANCE_PROFILE_*
@@ -97,6 +97,14 @@ def test_host_side(slice_machine: Machine, built: Path, program: str, case: str)
 )
 def test_kernels(slice_machine: Machine, built: Path, ptx: Path, program: str, case: str) -> None:
     slice_machine.run(built / program, case, KERNELS=str(ptx))
+
+
+@pytest.mark.parametrize("case", ["one_inside_of_another", "one_of_many"])
+def test_kernels_decide_lane_by_lane(
+    slice_machine: Machine, built: Path, ptx: Path, case: str
+) -> None:
+    env = {"KERNELS": str(ptx), "VGPUMGR_SIM_ENGINE": "lanes"}
+    slice_machine.run(built / "conditionals", case, **env)
 
 
 @pytest.mark.parametrize("case", cases("devices"))
@@ -201,7 +209,7 @@ def test_a_refused_kernel_is_named(slice_machine: Machine, built: Path, ptx: Pat
     )  # fmt: skip
     line, other = done.stderr.splitlines()
     assert other.startswith(
-        "simulated GPU: kernels cannot launch kernels, nor decide in graphs: "
+        "simulated GPU: kernels cannot launch kernels: "
         "line 4: function __cudaCDP2LaunchDeviceV2 is declared and defined nowhere"
     )
     assert line.startswith("simulated GPU: kernel sparse cannot be launched: line ")

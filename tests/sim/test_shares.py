@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -149,13 +149,46 @@ def test_weights_change_while_it_runs() -> None:
 def test_an_endless_kernel_is_named_and_stops_nobody() -> None:
     with share_out("burst", (50, 50)) as tenants:
         tenants[0].start(ENDLESS)
-        tenants[1].start(BUSY)
-        wait_for(lambda: bool((s := tenants[0].rig.status().share) and s.overdue_ns), "it is named")
-        found = mean(measure(tenants, 3))
-        assert found[1] > 25, found  # the hardware's own slices
-        tenants[0].stop(signal.SIGKILL)
-        wait_for(lambda: mean(measure(tenants, 1))[1] > 60, "all of the GPU for the other")
-        wait_for(lambda: not (s := tenants[0].rig.status().share) or not s.overdue_ns, "its end")
+        check_named(tenants, lambda: tenants[0].stop(signal.SIGKILL))
+
+
+def check_named(tenants: Sequence[Tenant], end: Callable[[], object]) -> None:
+    """What the first one does without end is named, holds up nobody, and is over when its process is."""
+    tenants[1].start(BUSY)
+    wait_for(lambda: bool((s := tenants[0].rig.status().share) and s.overdue_ns), "it is named")
+    found = mean(measure(tenants, 3))
+    assert found[1] > 25, found  # the hardware's own slices
+    end()
+    wait_for(lambda: mean(measure(tenants, 1))[1] > 60, "all of the GPU for the other")
+    wait_for(lambda: not (s := tenants[0].rig.status().share) or not s.overdue_ns, "its end")
+
+
+#: a loop in a graph whose value nothing changes; each turn takes a millisecond of the device
+LOOPING = r"""
+context(); graph, node, h, s, run = c_void_p(), c_void_p(), c_uint64(), c_void_p(), c_void_p()
+rest = b".visible .entry rest() { .reg .u32 %n; mov.u32 %n, 1000000; nanosleep.u32 %n; ret; }\n\0"
+rest = function(module(PTX[:-1] + rest), b"rest"); ok(cu.cuStreamCreate(byref(s), 1))
+ok(cu.cuGraphCreate(byref(graph), 0))
+ok(cu.cuGraphConditionalHandleCreate(byref(h), graph, None, 1, 1))
+loop = (c_uint64 * 32)(13); loop[2], loop[3] = h, 1 | 1 << 32
+ok(cu.cuGraphAddNode(byref(node), graph, None, c_size_t(0), byref(loop))); body = c_void_p.from_address(loop[4])
+ok(cu.cuStreamBeginCaptureToGraph(s, body, None, None, c_size_t(0), 2))
+ok(cu.cuLaunchKernel(rest, 1, 1, 1, 1, 1, 1, 0, s, None, None)); ok(cu.cuStreamEndCapture(s, byref(c_void_p())))
+ok(cu.cuGraphInstantiateWithFlags(byref(run), graph, c_uint64(0))); ok(cu.cuGraphLaunch(run, s))
+print("loops", flush=True)
+ok(cu.cuStreamSynchronize(s))
+"""
+
+
+def test_an_endless_loop_in_a_graph_is_named_and_stops_nobody() -> None:
+    with share_out("burst", (50, 50)) as tenants:
+        before = tenants[0].read_device_ns()
+        process = start_python(tenants[0].rig, LOOPING)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "loops\n"
+        check_named(tenants, process.kill)
+        process.communicate()
+        assert tenants[0].read_device_ns() - before > 500_000_000
 
 
 #: a stream waits for memory until a line comes; then a copy, which waits for no turn, ends that, and more follows

@@ -29,6 +29,7 @@ GRAPHS = {
         "graph_reads",
         "graph_memory",
         "graph_allocations",
+        "conditionals",
         "captures",
         "batches",
         "stream_memory",
@@ -67,6 +68,7 @@ PROGRAMS = (
     "stream_memory",
     "graph_memory",
     "graph_allocations",
+    "conditionals",
     "boxes",
     "tensor",
     "virtual",
@@ -148,6 +150,7 @@ REFUSED = {"wait_until_killed"}
 NAMED = {
     "picture_without": "an event's node whose event is destroyed",
     "memory_by_type": "changing a graph's node of that type",
+    "what_a_node_is": "changing a graph's node of that type",
     "wrong_memory": "memory of a graph for other processes or devices",
 }
 """What is refused by name there."""

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * vectoradd12 [N]: vectoradd's kernel in a C program for the runtime of CUDA 12. It hands its fat binary (FATBIN, a file
- * made by nvcc) to the runtime as compiled programs do, and launches through the public call.
+ * made by nvcc) to the runtime as compiled programs do, and launches through the public call. A graph of it then decides.
  */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -42,6 +42,30 @@ static float *on_device(const float *values, size_t bytes)
 	return memory;
 }
 
+/* By its default, without a kernel: the body fills a word. */
+static unsigned int decide(void)
+{
+	struct cudaGraphNodeParams params = { .type = cudaGraphNodeTypeConditional };
+	struct cudaMemsetParams fill = { .value = 12, .elementSize = 4, .width = 1, .height = 1 };
+	cudaGraphConditionalHandle handle;
+	unsigned int word = 0;
+	cudaGraphNode_t node;
+	cudaGraphExec_t exec;
+	cudaGraph_t graph;
+
+	CHECK(cudaMalloc(&fill.dst, 4));
+	CHECK(cudaMemset(fill.dst, 0, 4));
+	CHECK(cudaGraphCreate(&graph, 0));
+	CHECK(cudaGraphConditionalHandleCreate(&handle, graph, 1, cudaGraphCondAssignDefault));
+	params.conditional.handle = handle, params.conditional.type = cudaGraphCondTypeIf, params.conditional.size = 1;
+	CHECK(cudaGraphAddNode(&node, graph, NULL, 0, &params));
+	CHECK(cudaGraphAddMemsetNode(&node, params.conditional.phGraph_out[0], NULL, 0, &fill));
+	CHECK(cudaGraphInstantiate(&exec, graph, 0));
+	CHECK(cudaGraphLaunch(exec, 0));
+	CHECK(cudaMemcpy(&word, fill.dst, 4, cudaMemcpyDeviceToHost));
+	return word;
+}
+
 int main(int argc, char **argv)
 {
 	int n = argc > 1 ? atoi(argv[1]) : 5003;
@@ -75,6 +99,10 @@ int main(int argc, char **argv)
 	CHECK(cudaFree(db));
 	CHECK(cudaFree(dc));
 	__cudaUnregisterFatBinary(handle);
+	if (decide() != 12) {
+		printf("FAIL vectoradd12 a graph has not decided\n");
+		return 1;
+	}
 	printf("PASS vectoradd12 %d elements on compute capability %d.%d\n", n, properties.major, properties.minor);
 	return 0;
 }

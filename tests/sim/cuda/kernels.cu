@@ -24,6 +24,17 @@ extern "C" __global__ void add_to(unsigned *p, unsigned value)
 	*p = *p * 3 + value;
 }
 
+// Of graphs: sets a conditional handle, to a value, or to what is left of a word.
+extern "C" __global__ void decide(cudaGraphConditionalHandle handle, unsigned value)
+{
+	cudaGraphSetConditional(handle, value);
+}
+
+extern "C" __global__ void count_down(cudaGraphConditionalHandle handle, unsigned *p)
+{
+	cudaGraphSetConditional(handle, --*p);
+}
+
 extern "C" __global__ void reduce(const int *in, int *out)
 {
 	extern __shared__ int part[];

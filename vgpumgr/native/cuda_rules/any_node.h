@@ -8,6 +8,10 @@
 
 #include <cuda_rules.h>
 
+/* Conditional nodes, which have no calls of their own: of the library that includes this, with the graphs that a node gets. */
+CUresult conditional_add(CUgraphNode *out, CUgraph graph, const CUgraphNode *on, size_t n, CUDA_CONDITIONAL_NODE_PARAMS *params);
+CUresult conditional_get(CUgraphNode node, CUDA_CONDITIONAL_NODE_PARAMS *params);
+
 static inline CUresult any_check(const CUgraphNodeParams *p)
 {
 	return p && !p->reserved0[0] && !p->reserved0[1] && !p->reserved0[2] && !p->reserved2 ? CUDA_SUCCESS :
@@ -83,6 +87,8 @@ static inline CUresult any_add(CUgraphNode *out, CUgraph graph, const CUgraphNod
 	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
 		memory = any_memory(p);
 		return cuGraphAddBatchMemOpNode(out, graph, on, n, &memory);
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return conditional_add(out, graph, on, n, &p->conditional);
 	default:
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
@@ -198,6 +204,8 @@ static inline CUresult any_get(CUgraphNode node, CUgraphNodeParams *p)
 		r = cuGraphBatchMemOpNodeGetParams(node, &memory);
 		p->memOp = (CUDA_BATCH_MEM_OP_NODE_PARAMS_v2){ memory.ctx, memory.count, memory.paramArray, memory.flags };
 		return r;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return conditional_get(node, &p->conditional);
 	default:
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}

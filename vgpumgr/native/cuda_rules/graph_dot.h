@@ -6,7 +6,7 @@
 #ifndef VGPUMGR_GRAPH_DOT_H
 #define VGPUMGR_GRAPH_DOT_H
 
-#include <cuda_rules.h>
+#include <any_node.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static inline const char *dot_type(CUgraphNodeType type)
 {
 	static const char *const names[] = { "KERNEL", "MEMCPY", "MEMSET", "HOST", "GRAPH", "EMPTY", "WAIT_EVENT",
 					     "EVENT_RECORD", "EXT_SEMAS_SIGNAL", "EXT_SEMAS_WAIT", "MEM_ALLOC", "MEM_FREE",
-					     "BATCH_MEM_OP" };
+					     "BATCH_MEM_OP", "CONDITIONAL" };
 
 	return (unsigned int)type < sizeof(names) / sizeof(names[0]) ? names[type] : "OTHER";
 }
@@ -146,6 +146,18 @@ static inline CUresult dot_free(const struct dot *d, CUgraphNode node)
 	return r;
 }
 
+static inline CUresult dot_conditional(const struct dot *d, CUgraphNode node)
+{
+	static const char *const kinds[] = { "IF", "WHILE", "SWITCH" };
+	CUDA_CONDITIONAL_NODE_PARAMS p;
+	CUresult r = conditional_get(node, &p);
+
+	if (r == CUDA_SUCCESS)
+		fprintf(d->file, "\\n%s of %u\\nhandle 0x%" PRIx64, p.type < 3 ? kinds[p.type] : "OTHER", p.size,
+			(uint64_t)p.handle);
+	return r;
+}
+
 /* Beside its type. */
 static inline CUresult dot_known(const struct dot *d, CUgraphNode node, CUgraphNodeType type)
 {
@@ -167,6 +179,8 @@ static inline CUresult dot_known(const struct dot *d, CUgraphNode node, CUgraphN
 		return dot_wants(d, CU_GRAPH_DEBUG_DOT_FLAGS_MEM_FREE_NODE_PARAMS) ? dot_free(d, node) : CUDA_SUCCESS;
 	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
 		return dot_wants(d, CU_GRAPH_DEBUG_DOT_FLAGS_BATCH_MEM_OP_NODE_PARAMS) ? dot_memory(d, node) : CUDA_SUCCESS;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return dot_wants(d, CU_GRAPH_DEBUG_DOT_FLAGS_CONDITIONAL_NODE_PARAMS) ? dot_conditional(d, node) : CUDA_SUCCESS;
 	default:
 		return CUDA_SUCCESS;
 	}
@@ -188,6 +202,18 @@ static inline CUresult dot_contents(const struct dot *d, CUgraphNode node, CUgra
 
 static inline CUresult dot_graph(const struct dot *d, CUgraph graph);
 
+static inline CUresult dot_bodies(const struct dot *d, CUgraphNode node)
+{
+	CUDA_CONDITIONAL_NODE_PARAMS p;
+	CUresult r = conditional_get(node, &p);
+
+	if (r != CUDA_SUCCESS)
+		return dot_allow(r);
+	for (unsigned int i = 0; r == CUDA_SUCCESS && i < p.size; i++)
+		r = dot_graph(d, p.phGraph_out[i]);
+	return r;
+}
+
 static inline CUresult dot_node(const struct dot *d, unsigned int graph, CUgraphNode node)
 {
 	CUgraphNodeType type;
@@ -204,6 +230,8 @@ static inline CUresult dot_node(const struct dot *d, unsigned int graph, CUgraph
 	if (dot_wants(d, CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES))
 		fprintf(d->file, "\\nnode %p", (void *)node);
 	fputs("\"];\n", d->file);
+	if (r == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+		return dot_bodies(d, node);
 	if (r != CUDA_SUCCESS || type != CU_GRAPH_NODE_TYPE_GRAPH)
 		return r;
 	r = cuGraphChildGraphNodeGetGraph(node, &child);

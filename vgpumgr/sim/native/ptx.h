@@ -56,6 +56,8 @@ struct ptx_host {
 	void (*describe)(void *ctx, uint64_t addr, uint32_t size, char *text, size_t length);
 	/* A byte for each byte from `addr` to its allocation's end: not 0 once it is written. NULL: unknown. */
 	uint8_t *(*written)(void *ctx, uint64_t addr);
+	/* The value of a graph's conditional handle; false, or NULL: there is none like it. */
+	bool (*condition)(void *ctx, uint64_t handle, uint32_t value);
 };
 
 struct ptx_module;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "captures.h"
+#include "graph_inside.h"
 
 static struct capture *captures; /* that go on */
 static int n_captures;           /* read without the lock, to be quick where there is none */
@@ -69,6 +70,28 @@ static bool keep_tips(struct capture *c, const struct stream *s)
 	return true;
 }
 
+static bool is_inside(const struct graph *g, const struct graph *outer)
+{
+	while (g->parent && g != outer)
+		g = g->parent->graph;
+	return g == outer;
+}
+
+/* Captures into bodies of its nodes end with it. */
+static void free_captured(struct graph *g)
+{
+	struct capture *c = captures;
+
+	while (c) {
+		struct capture *next = c->next;
+
+		if (is_inside(c->graph, g))
+			end(c);
+		c = next;
+	}
+	graph_free(g);
+}
+
 void capture_leave(struct stream *s)
 {
 	struct capture *c = s->capture;
@@ -79,7 +102,7 @@ void capture_leave(struct stream *s)
 
 		end(c);
 		if (!given)
-			graph_free(g);
+			free_captured(g);
 	} else if (c) {
 		if (!keep_tips(c, s))
 			c->invalid = true;
@@ -171,6 +194,10 @@ CUresult capture_add(struct stream *s, struct graph_node *made)
 	if (s->capture->invalid) {
 		node_clear(made);
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	}
+	if (graph_may_have(s->capture->graph, made) != CUDA_SUCCESS) {
+		node_clear(made);
+		return spoil(s->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	}
 	tip = malloc(sizeof(*tip));
 	if (tip)
@@ -330,7 +357,7 @@ CUresult capture_end(struct stream *s, CUgraph *out)
 	if (r == CUDA_SUCCESS)
 		*out = (CUgraph)g;
 	else if (!given)
-		graph_free(g);
+		free_captured(g);
 	return r;
 }
 

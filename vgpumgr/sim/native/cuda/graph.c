@@ -29,12 +29,29 @@ struct graph *graph_new(bool hidden)
 	return g;
 }
 
+static void conditional_clear(struct graph_node *n)
+{
+	struct graph_conditional *c = &n->conditional;
+
+	for (unsigned int i = 0; c->bodies && i < c->size; i++)
+		if (c->bodies[i])
+			graph_free(c->bodies[i]);
+	free(c->bodies);
+	c->bodies = NULL;
+	if (c->condition && c->asks)
+		c->condition->used = false;
+	condition_unref(c->condition);
+	c->condition = NULL;
+}
+
 void node_clear(struct graph_node *n)
 {
 	if (n->type == CU_GRAPH_NODE_TYPE_KERNEL)
 		free(n->kernel.params);
 	else if (n->type == CU_GRAPH_NODE_TYPE_GRAPH && n->child)
 		graph_free(n->child);
+	else if (n->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+		conditional_clear(n);
 	else if (n->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)
 		free(n->memory.list);
 }
@@ -59,6 +76,17 @@ void graph_memory_end(struct graph_block *ended)
 	*at = ended;
 }
 
+static void drop_conditions(struct graph *g)
+{
+	while (g->conditions) {
+		struct condition *c = g->conditions;
+
+		g->conditions = c->of_graph;
+		c->of_graph = NULL;
+		condition_unref(c);
+	}
+}
+
 void graph_free(struct graph *g)
 {
 	while (g->nodes) {
@@ -69,6 +97,7 @@ void graph_free(struct graph *g)
 	}
 	if (!g->hidden)
 		handle_remove(g);
+	drop_conditions(g);
 	user_objects_drop(&g->objects);
 	graph_memory_end(graph_blocks_drop(&g->blocks));
 	free(g);
@@ -114,9 +143,47 @@ int node_depend(struct graph_node *node, struct graph_node *on)
 	return 0;
 }
 
+bool graph_any_inside(const struct graph *g, bool (*is)(const struct graph_node *))
+{
+	for (const struct graph_node *n = g->nodes; n; n = n->next) {
+		const struct graph *inner;
+
+		if (is(n))
+			return true;
+		for (size_t i = 0; (inner = node_inner(n, i)); i++)
+			if (graph_any_inside(inner, is))
+				return true;
+	}
+	return false;
+}
+
+static bool is_conditional(const struct graph_node *n)
+{
+	return n->type == CU_GRAPH_NODE_TYPE_CONDITIONAL;
+}
+
+bool graph_decides(const struct graph *g)
+{
+	return graph_any_inside(g, is_conditional);
+}
+
+bool graph_is_captured(const struct graph *g)
+{
+	const struct graph *inner;
+
+	if (g->capture)
+		return true;
+	for (const struct graph_node *n = g->nodes; n; n = n->next)
+		for (size_t i = 0; (inner = node_inner(n, i)); i++)
+			if (graph_is_captured(inner))
+				return true;
+	return false;
+}
+
 struct graph_node *graph_add(struct graph *g, const struct graph_node *made, struct graph_node *const *deps, size_t n)
 {
 	struct graph_node *node = malloc(sizeof(*node));
+	struct graph *inner;
 	int error = node ? 0 : -ENOMEM;
 
 	if (error) {
@@ -134,8 +201,8 @@ struct graph_node *graph_add(struct graph *g, const struct graph_node *made, str
 	node->number = g->numbered++;
 	if (!node->origin)
 		node->origin = node->id;
-	if (node->type == CU_GRAPH_NODE_TYPE_GRAPH)
-		node->child->parent = node;
+	for (size_t i = 0; (inner = node_inner(node, i)); i++)
+		inner->parent = node;
 	for (size_t i = 0; !error && i < n; i++)
 		error = node_depend(node, deps[i]);
 	if (!error && !g->hidden)
@@ -206,6 +273,24 @@ static int node_copy_contents(struct graph_node *to, const struct graph_node *fr
 	return 0;
 }
 
+bool conditional_copy(struct graph_node *to, const struct graph_node *from)
+{
+	const struct graph_conditional *had = &from->conditional;
+	struct graph_conditional *c = &to->conditional;
+	bool good;
+
+	*c = (struct graph_conditional){ had->condition, had->kind, had->size, false, calloc(had->size, sizeof(struct graph *)) };
+	c->condition->refs++;
+	good = c->bodies;
+	for (unsigned int i = 0; good && i < c->size; i++) {
+		c->bodies[i] = graph_copy(had->bodies[i], true);
+		good = c->bodies[i];
+	}
+	if (!good)
+		conditional_clear(to);
+	return good;
+}
+
 struct graph *graph_copy(const struct graph *g, bool hidden)
 {
 	struct graph *to = graph_new(hidden);
@@ -218,6 +303,8 @@ struct graph *graph_copy(const struct graph *g, bool hidden)
 		if (!error && made.type == CU_GRAPH_NODE_TYPE_GRAPH) {
 			made.child = graph_copy(n->child, hidden);
 			error = made.child ? 0 : -ENOMEM;
+		} else if (!error && made.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+			error = conditional_copy(&made, n) ? 0 : -ENOMEM;
 		}
 		if (!error)
 			error = graph_add(to, &made, NULL, 0) ? 0 : -ENOMEM;
@@ -287,7 +374,7 @@ CUresult cuGraphClone(CUgraph *out, CUgraph original)
 		return CUDA_ERROR_INVALID_VALUE;
 	DRV_LOCKED();
 	r = graph_get(original, &g);
-	if (r == CUDA_SUCCESS && g->blocks.count)
+	if (r == CUDA_SUCCESS && (g->blocks.count || graph_decides(g)))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return r;
@@ -310,164 +397,6 @@ CUresult cuGraphNodeFindInClone(CUgraphNode *out, CUgraphNode original, CUgraph 
 		return r;
 	*out = (CUgraphNode)(n->graph == g ? NULL : find_origin(g, n->origin));
 	return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-/* ---- what is in a graph: lists whose length a program asks for first */
-
-struct list {
-	CUgraphNode *a, *b;
-	CUgraphEdgeData *data;
-	size_t room, n;
-	bool counts; /* there is no room: only how many */
-};
-
-static struct list list_of(CUgraphNode *a, CUgraphNode *b, CUgraphEdgeData *data, const size_t *n)
-{
-	return (struct list){ a, b, data, n ? *n : 0, 0, !a && !b };
-}
-
-static void list_put(struct list *l, const struct graph_node *a, const struct graph_node *b)
-{
-	if (!l->counts && l->n < l->room) {
-		if (l->a)
-			l->a[l->n] = (CUgraphNode)a;
-		if (l->b)
-			l->b[l->n] = (CUgraphNode)b;
-		if (l->data)
-			l->data[l->n] = (CUgraphEdgeData){ 0 };
-	}
-	l->n++;
-}
-
-/* What a program has more room for than there is is set to NULL, as documented. */
-static CUresult list_end(struct list *l, size_t *n)
-{
-	if (l->counts) {
-		*n = l->n;
-		return CUDA_SUCCESS;
-	}
-	for (size_t i = l->n; i < l->room; i++) {
-		if (l->a)
-			l->a[i] = NULL;
-		if (l->b)
-			l->b[i] = NULL;
-	}
-	*n = l->n < l->room ? l->n : l->room;
-	return CUDA_SUCCESS;
-}
-
-CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode *nodes, size_t *n)
-{
-	struct list l = list_of(nodes, NULL, NULL, n);
-	struct graph *g;
-	CUresult r;
-
-	DRIVER_CHECK();
-	DRV_LOCKED();
-	r = n ? graph_get(handle, &g) : CUDA_ERROR_INVALID_VALUE;
-	if (r != CUDA_SUCCESS)
-		return r;
-	for (struct graph_node *node = g->nodes; node; node = node->next)
-		list_put(&l, node, NULL);
-	return list_end(&l, n);
-}
-
-CUresult cuGraphGetRootNodes(CUgraph handle, CUgraphNode *nodes, size_t *n)
-{
-	struct list l = list_of(nodes, NULL, NULL, n);
-	struct graph *g;
-	CUresult r;
-
-	DRIVER_CHECK();
-	DRV_LOCKED();
-	r = n ? graph_get(handle, &g) : CUDA_ERROR_INVALID_VALUE;
-	if (r != CUDA_SUCCESS)
-		return r;
-	for (struct graph_node *node = g->nodes; node; node = node->next) {
-		if (!node->n_deps)
-			list_put(&l, node, NULL);
-	}
-	return list_end(&l, n);
-}
-
-CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data, size_t *n)
-{
-	struct list l = list_of(from, to, data, n);
-	struct graph *g;
-	CUresult r;
-
-	DRIVER_CHECK();
-	DRV_LOCKED();
-	r = n && !from == !to ? graph_get(handle, &g) : CUDA_ERROR_INVALID_VALUE;
-	if (r != CUDA_SUCCESS)
-		return r;
-	for (struct graph_node *node = g->nodes; node; node = node->next) {
-		for (size_t i = 0; i < node->n_deps; i++)
-			list_put(&l, node->deps[i], node);
-	}
-	return list_end(&l, n);
-}
-
-CUresult cuGraphGetEdges(CUgraph handle, CUgraphNode *from, CUgraphNode *to, size_t *n)
-{
-	return cuGraphGetEdges_v2(handle, from, to, NULL, n);
-}
-
-CUresult cuGraphNodeGetDependencies_v2(CUgraphNode handle, CUgraphNode *nodes, CUgraphEdgeData *data, size_t *n)
-{
-	struct list l = list_of(nodes, NULL, data, n);
-	struct graph_node *node;
-	CUresult r;
-
-	DRIVER_CHECK();
-	DRV_LOCKED();
-	r = n ? node_get(handle, &node) : CUDA_ERROR_INVALID_VALUE;
-	if (r != CUDA_SUCCESS)
-		return r;
-	for (size_t i = 0; i < node->n_deps; i++)
-		list_put(&l, node->deps[i], NULL);
-	return list_end(&l, n);
-}
-
-CUresult cuGraphNodeGetDependencies(CUgraphNode handle, CUgraphNode *nodes, size_t *n)
-{
-	return cuGraphNodeGetDependencies_v2(handle, nodes, NULL, n);
-}
-
-CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode handle, CUgraphNode *nodes, CUgraphEdgeData *data, size_t *n)
-{
-	struct list l = list_of(nodes, NULL, data, n);
-	struct graph_node *node;
-	CUresult r;
-
-	DRIVER_CHECK();
-	DRV_LOCKED();
-	r = n ? node_get(handle, &node) : CUDA_ERROR_INVALID_VALUE;
-	if (r != CUDA_SUCCESS)
-		return r;
-	for (struct graph_node *other = node->graph->nodes; other; other = other->next) {
-		if (node_depends_on(other, node))
-			list_put(&l, other, NULL);
-	}
-	return list_end(&l, n);
-}
-
-CUresult cuGraphNodeGetDependentNodes(CUgraphNode handle, CUgraphNode *nodes, size_t *n)
-{
-	return cuGraphNodeGetDependentNodes_v2(handle, nodes, NULL, n);
-}
-
-CUresult cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType *type)
-{
-	struct graph_node *node;
-	CUresult r;
-
-	DRIVER_CHECK();
-	DRV_LOCKED();
-	r = type ? node_get(handle, &node) : CUDA_ERROR_INVALID_VALUE;
-	if (r == CUDA_SUCCESS)
-		*type = node->type;
-	return r;
 }
 
 /* ---- edges and nodes that come and go */
@@ -553,6 +482,7 @@ CUresult cuGraphRemoveDependencies(CUgraph g, const CUgraphNode *from, const CUg
 CUresult cuGraphDestroyNode(CUgraphNode handle)
 {
 	struct graph_node *node, **at;
+	struct graph *inner;
 	CUresult r;
 
 	DRIVER_CHECK();
@@ -560,6 +490,8 @@ CUresult cuGraphDestroyNode(CUgraphNode handle)
 	r = node_get(handle, &node);
 	if (r == CUDA_SUCCESS && (node->graph->capture || node->graph->blocks.count))
 		r = CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; r == CUDA_SUCCESS && (inner = node_inner(node, i)); i++)
+		r = graph_is_captured(inner) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 	if (r != CUDA_SUCCESS)
 		return r;
 	for (at = &node->graph->nodes; *at != node; at = &(*at)->next)

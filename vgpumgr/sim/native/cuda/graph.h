@@ -12,6 +12,7 @@
 #include <graph_block.h>
 #include <user_object.h>
 
+#include "condition.h"
 #include "graph_memory.h"
 
 struct graph_kernel {
@@ -41,6 +42,7 @@ struct graph_node {
 		CUDA_MEMSET_NODE_PARAMS memset;
 		CUDA_HOST_NODE_PARAMS host;
 		struct graph *child;
+		struct graph_conditional conditional;
 		CUevent event;
 		struct graph_memory memory;
 	};
@@ -50,11 +52,12 @@ struct graph {
 	struct graph_node *nodes, **last;
 	size_t n_nodes;
 	unsigned int number, numbered; /* its own, and how many nodes got one */
-	struct graph_node *parent; /* the node that this is the child graph of */
+	struct graph_node *parent; /* the node that this is the child graph or a body of */
 	struct capture *capture;   /* being captured: nothing may be taken out of it */
 	bool hidden;               /* of an executable graph: a program has no handles of it */
 	struct user_objects objects; /* copies hold them, too */
 	struct graph_blocks blocks;  /* of no copy: there is none of a graph that has some */
+	struct condition *conditions; /* handles that were made for it */
 };
 
 struct graph_exec {
@@ -65,6 +68,14 @@ struct graph_exec {
 	bool launched;
 	struct graph_blocks blocks;
 };
+
+/* The graphs inside of a node, one by one; NULL: no more. */
+static inline struct graph *node_inner(const struct graph_node *n, size_t i)
+{
+	if (n->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+		return i < n->conditional.size ? n->conditional.bodies[i] : NULL;
+	return n->type == CU_GRAPH_NODE_TYPE_GRAPH && !i ? n->child : NULL;
+}
 
 /* graph.c; with drv.lock held */
 /* Of graphs, executable ones among them: none has the number of another. */
@@ -82,6 +93,13 @@ bool node_depends_on(const struct graph_node *node, const struct graph_node *on)
 /* Whether it comes after `on` by any path. */
 bool node_follows(const struct graph_node *node, const struct graph_node *on);
 void node_clear(struct graph_node *node);
+/* A likeness of a conditional node has bodies of its own; false: out of memory, and it has nothing. */
+bool conditional_copy(struct graph_node *to, const struct graph_node *from);
+/* Whether it is so of any node of the graph, or inside of it. */
+bool graph_any_inside(const struct graph *g, bool (*is)(const struct graph_node *));
+/* Whether any is a conditional one; whether a stream captures into the graph or into one inside of it. */
+bool graph_decides(const struct graph *g);
+bool graph_is_captured(const struct graph *g);
 CUresult graph_get(CUgraph handle, struct graph **out);
 CUresult node_get(CUgraphNode handle, struct graph_node **out);
 /* Dependencies as a program passes them: nodes of that graph, none of them twice. */
@@ -111,6 +129,8 @@ CUresult capture_free(struct stream *s, CUdeviceptr address);
 /* graph_exec.c */
 /* What a graph's node has become in an executable one. */
 CUresult exec_node(CUgraphExec handle, CUgraphNode node, struct graph_node **out);
+/* Puts all nodes of one into the stream; without drv.lock, and nobody changes the graph meanwhile. */
+CUresult graph_launch_nodes(struct graph *g, CUstream stream);
 
 /* stream_memory.c; without drv.lock, and the caller owns what is made */
 CUresult memory_make(const CUstreamBatchMemOpParams *list, unsigned int count, unsigned int flags, bool old,

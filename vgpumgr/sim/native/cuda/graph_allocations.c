@@ -33,7 +33,7 @@ CUresult cuGraphDestroy(CUgraph handle)
 	r = graph_get(handle, &g);
 	if (r == CUDA_SUCCESS && g->parent)
 		r = CUDA_ERROR_INVALID_VALUE;
-	if (r == CUDA_SUCCESS && g->capture)
+	if (r == CUDA_SUCCESS && graph_is_captured(g))
 		r = CUDA_ERROR_ILLEGAL_STATE;
 	if (r == CUDA_SUCCESS)
 		graph_free(g);

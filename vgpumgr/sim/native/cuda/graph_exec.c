@@ -3,6 +3,8 @@
 #include <stdlib.h>
 
 #include "captures.h"
+#include "graph_conditions.h"
+#include "graph_inside.h"
 
 enum { FLAGS = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
 	       CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY };
@@ -10,14 +12,15 @@ enum { FLAGS = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INST
 static struct graph_node *find_origin(struct graph *g, uint64_t origin)
 {
 	for (struct graph_node *n = g->nodes; n; n = n->next) {
-		struct graph_node *inner = NULL;
+		struct graph_node *found = NULL;
+		struct graph *inner;
 
 		if (n->origin == origin)
 			return n;
-		if (n->type == CU_GRAPH_NODE_TYPE_GRAPH)
-			inner = find_origin(n->child, origin);
-		if (inner)
-			return inner;
+		for (size_t i = 0; !found && (inner = node_inner(n, i)); i++)
+			found = find_origin(inner, origin);
+		if (found)
+			return found;
 	}
 	return NULL;
 }
@@ -69,6 +72,7 @@ static bool put_in_order(struct graph *g, struct graph_node **order)
 static CUresult sort_nodes(struct graph *g)
 {
 	struct graph_node **order = calloc(g->n_nodes + 1, sizeof(struct graph_node *));
+	struct graph *inner;
 	CUresult r = order ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 
 	if (r == CUDA_SUCCESS && !put_in_order(g, order))
@@ -83,8 +87,8 @@ static CUresult sort_nodes(struct graph *g)
 	}
 	free(order);
 	for (struct graph_node *n = g->nodes; r == CUDA_SUCCESS && n; n = n->next) {
-		if (n->type == CU_GRAPH_NODE_TYPE_GRAPH)
-			r = sort_nodes(n->child);
+		for (size_t i = 0; r == CUDA_SUCCESS && (inner = node_inner(n, i)); i++)
+			r = sort_nodes(inner);
 	}
 	return r;
 }
@@ -97,7 +101,7 @@ static CUresult exec_create(CUgraph handle, cuuint64_t flags, struct graph_exec 
 
 	DRV_LOCKED();
 	r = graph_get(handle, &g);
-	if (r == CUDA_SUCCESS && g->capture)
+	if (r == CUDA_SUCCESS && (graph_is_captured(g) || !conditions_are_used(g) || !conditions_are_free(g, NULL)))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return r;
@@ -110,6 +114,7 @@ static CUresult exec_create(CUgraph handle, cuuint64_t flags, struct graph_exec 
 	if (r == CUDA_SUCCESS && handle_add(e, HANDLE_GRAPH_EXEC))
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (r == CUDA_SUCCESS) {
+		conditions_give(e->graph, e);
 		e->flags = flags;
 		e->number = graph_next_number();
 		*out = e;
@@ -162,6 +167,15 @@ CUresult cuGraphInstantiate_v2(CUgraphExec *out, CUgraph graph, CUgraphNode *nod
 	return cuGraphInstantiate(out, graph, node, log, size);
 }
 
+/* Handles that no node asks. */
+static bool lacks_nodes(CUgraph handle)
+{
+	struct graph *g;
+
+	DRV_LOCKED();
+	return graph_get(handle, &g) == CUDA_SUCCESS && !conditions_are_used(g);
+}
+
 CUresult cuGraphInstantiateWithParams(CUgraphExec *out, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *p)
 {
 	CUresult r = p ? cuGraphInstantiateWithFlags(out, graph, p->flags) : CUDA_ERROR_INVALID_VALUE;
@@ -169,7 +183,9 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *out, CUgraph graph, CUDA_GRAP
 	if (!p)
 		return r;
 	p->hErrNode_out = NULL;
-	p->result_out = r == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+	p->result_out = r == CUDA_SUCCESS	 ? CUDA_GRAPH_INSTANTIATE_SUCCESS :
+			lacks_nodes(graph) ? CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED :
+					     CUDA_GRAPH_INSTANTIATE_ERROR;
 	return r;
 }
 
@@ -199,6 +215,7 @@ CUresult cuGraphExecDestroy(CUgraphExec handle)
 	if (r == CUDA_SUCCESS) {
 		done = e->done;
 		handle_remove(e);
+		conditions_give(e->graph, NULL);
 		graph_let_go(e->graph, e->launched ? done : NULL);
 		graph_memory_end(graph_blocks_drop(&e->blocks));
 		graph_free(e->graph);
@@ -212,8 +229,6 @@ CUresult cuGraphExecDestroy(CUgraphExec handle)
 }
 
 /* ---- launch */
-
-static CUresult launch_graph(struct graph *g, CUstream stream);
 
 static CUresult launch_memset(const CUDA_MEMSET_NODE_PARAMS *m, CUstream stream)
 {
@@ -249,7 +264,9 @@ static CUresult launch_node(struct graph_node *n, CUstream stream)
 	case CU_GRAPH_NODE_TYPE_HOST:
 		return cuLaunchHostFunc(stream, n->host.fn, n->host.userData);
 	case CU_GRAPH_NODE_TYPE_GRAPH:
-		return launch_graph(n->child, stream);
+		return graph_launch_nodes(n->child, stream);
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return conditional_launch(n, graph_launch_nodes, stream);
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		return cuEventRecord(n->event, stream);
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
@@ -261,7 +278,7 @@ static CUresult launch_node(struct graph_node *n, CUstream stream)
 	}
 }
 
-static CUresult launch_graph(struct graph *g, CUstream stream)
+CUresult graph_launch_nodes(struct graph *g, CUstream stream)
 {
 	CUresult r = CUDA_SUCCESS;
 
@@ -297,14 +314,16 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream)
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (capture_takes(stream))
-		return e->blocks.count ? CUDA_ERROR_NOT_SUPPORTED : capture_graph(e, stream);
+		return e->blocks.count || graph_decides(e->graph) ? CUDA_ERROR_NOT_SUPPORTED : capture_graph(e, stream);
 	r = graph_blocks_may_launch(&e->blocks, e->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (e->launched)
 		r = cuStreamWaitEvent(stream, e->done, 0);
 	if (r == CUDA_SUCCESS)
-		r = launch_graph(e->graph, stream);
+		r = conditions_begin(e->graph, stream);
+	if (r == CUDA_SUCCESS)
+		r = graph_launch_nodes(e->graph, stream);
 	if (r == CUDA_SUCCESS)
 		r = cuEventRecord(e->done, stream);
 	if (r == CUDA_SUCCESS)
@@ -384,7 +403,12 @@ static struct difference compare_nodes(const struct graph_node *a, struct graph_
 		if (a->deps[i]->waits != b->deps[i]->waits)
 			return (struct difference){ CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, b };
 	}
-	return a->type == CU_GRAPH_NODE_TYPE_GRAPH ? compare(a->child, b->child) : none;
+	if (a->type == CU_GRAPH_NODE_TYPE_CONDITIONAL &&
+	    (a->conditional.kind != b->conditional.kind || a->conditional.size != b->conditional.size))
+		return (struct difference){ CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, b };
+	for (size_t i = 0; none.result == CU_GRAPH_EXEC_UPDATE_SUCCESS && node_inner(a, i); i++)
+		none = compare(node_inner(a, i), node_inner(b, i));
+	return none;
 }
 
 static void number(struct graph_node *n)
@@ -425,8 +449,8 @@ static void take_over(struct graph *have, struct graph *want)
 	for (a = have->nodes, b = want->nodes; a; a = a->next, b = b->next) {
 		b->origin = a->origin;
 		b->disabled = a->disabled;
-		if (a->type == CU_GRAPH_NODE_TYPE_GRAPH)
-			take_over(a->child, b->child);
+		for (size_t i = 0; node_inner(a, i); i++)
+			take_over(node_inner(a, i), node_inner(b, i));
 	}
 }
 
@@ -454,6 +478,8 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph, CUgraphExecUpda
 		graph_free(want);
 		return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 	}
+	if (r == CUDA_SUCCESS && (!conditions_are_used(g) || !conditions_are_free(want, e)))
+		r = CUDA_ERROR_INVALID_VALUE;
 	d = r == CUDA_SUCCESS ? compare(e->graph, want) : (struct difference){ CU_GRAPH_EXEC_UPDATE_ERROR, NULL };
 	out->result = d.result;
 	if (d.node)
@@ -462,6 +488,8 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph, CUgraphExecUpda
 		r = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 	if (r == CUDA_SUCCESS) {
 		take_over(e->graph, want);
+		conditions_give(e->graph, NULL);
+		conditions_give(want, e);
 		graph_let_go(e->graph, e->launched ? e->done : NULL);
 		graph_free(e->graph);
 		e->graph = want;

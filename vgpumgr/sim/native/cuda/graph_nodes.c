@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph.h"
+#include "graph_inside.h"
 
 static CUresult make_kernel(const CUDA_KERNEL_NODE_PARAMS_v2 *p, struct graph_node *made)
 {
@@ -115,6 +115,8 @@ static CUresult add(CUresult r, CUgraphNode *out, CUgraph handle, const CUgraphN
 	r = out ? graph_get(handle, &g) : CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		r = graph_check_nodes(g, deps, n);
+	if (r == CUDA_SUCCESS)
+		r = graph_may_have(g, made);
 	if (r != CUDA_SUCCESS) {
 		node_clear(made);
 		return r;
@@ -223,7 +225,7 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph g, const CUgraphNode
 	CONTEXT_ENTER(ctx);
 	drv_lock();
 	r = graph_get(child, &from);
-	if (r == CUDA_SUCCESS && ((CUgraph)from == g || from->blocks.count))
+	if (r == CUDA_SUCCESS && ((CUgraph)from == g || from->blocks.count || graph_decides(from)))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS) {
 		made.child = graph_copy(from, false);

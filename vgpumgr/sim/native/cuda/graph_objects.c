@@ -57,11 +57,12 @@ CUresult cuGraphReleaseUserObject(CUgraph handle, CUuserObject object, unsigned 
 void graph_let_go(struct graph *g, CUevent done)
 {
 	void *point = g->objects.count && done ? event_point(done) : NULL;
+	struct graph *inner;
 
 	if (point)
 		user_objects_drop_after(&g->objects, event_point_passed, point);
 	for (struct graph_node *n = g->nodes; n; n = n->next) {
-		if (n->type == CU_GRAPH_NODE_TYPE_GRAPH)
-			graph_let_go(n->child, done);
+		for (size_t i = 0; (inner = node_inner(n, i)); i++)
+			graph_let_go(inner, done);
 	}
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_sim.h"
+#include "condition.h"
 
 #include <cuda_log.h>
 
@@ -103,24 +103,24 @@ static CUresult module_enter(struct context *ctx, struct module *m)
 	return CUDA_SUCCESS;
 }
 
-/* Functions of the device run time by which kernels launch kernels or decide in graphs; said once, as the module is lost. */
+/* Functions of the device run time by which kernels launch kernels; said once, as the module is lost. */
 static void tell_device_runtime(const char *message)
 {
-	static const char *const names[] = { "cudaCDP", "cudaLaunchDevice", "cudaGetParameterBuffer", "cudaGraphSetConditional" };
+	static const char *const names[] = { "cudaCDP", "cudaLaunchDevice", "cudaGetParameterBuffer" };
 	static bool told;
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (strstr(message, names[i])) {
-			cuda_log(CU_LOG_LEVEL_ERROR, "kernels cannot launch kernels, nor decide in graphs: %s", message);
+			cuda_log(CU_LOG_LEVEL_ERROR, "kernels cannot launch kernels: %s", message);
 			if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
-				fprintf(stderr, "simulated GPU: kernels cannot launch kernels, nor decide in graphs: %s\n", message);
+				fprintf(stderr, "simulated GPU: kernels cannot launch kernels: %s\n", message);
 		}
 }
 
 CUresult module_load_text(struct context *ctx, const char *text, size_t length, struct jit_log *log, struct module **out)
 {
 	struct ptx_host host = { ctx, translate, alloc_variable, free_variable, print, texture_image,
-				 drv.checks ? check_describe : NULL, drv.checks ? check_written : NULL };
+				 drv.checks ? check_describe : NULL, drv.checks ? check_written : NULL, condition_set };
 	struct module *m = calloc(1, sizeof(*m));
 	struct ptx_error error;
 	CUresult r;

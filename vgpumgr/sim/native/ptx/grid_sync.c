@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The functions of cooperative groups in cuda_device_runtime_api.h of the CUDA toolkit, which programs without the toolkit's
- * headers call (numba): the handle of a grid, its size, a thread's rank, and its barrier.
+ * headers call (numba): the handle of a grid, its size, a thread's rank, and its barrier. And the one by which kernels decide in
+ * graphs.
  */
 #include "control.h"
 #include "ops.h"
@@ -103,6 +104,18 @@ static HANDLER(get_rank)
 	return put_two(t, i, call_argument(t, i, 2), (u32)(block * w->grid->n_threads + t->index), 0);
 }
 
+/* void cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned int value) */
+static HANDLER(set_conditional)
+{
+	const struct ptx_host *h = &t->worker->grid->kernel->module->host;
+	uint64_t handle = call_argument(t, i, 0);
+
+	if (!h->condition || !h->condition(h->ctx, handle, (u32)call_argument(t, i, 1)))
+		return fault(t, i, PTX_ILLEGAL_ADDRESS, "0x%llx is no conditional handle of this context",
+			     (unsigned long long)handle);
+	return i + 1;
+}
+
 handler *grid_function_named(struct text name)
 {
 	static const struct {
@@ -111,7 +124,7 @@ handler *grid_function_named(struct text name)
 	} list[] = {
 		{ "cudaCGGetIntrinsicHandle", get_handle }, { "cudaCGSynchronize", synchronize },
 		{ "cudaCGSynchronizeGrid", synchronize },   { "cudaCGGetSize", get_size },
-		{ "cudaCGGetRank", get_rank },
+		{ "cudaCGGetRank", get_rank },		    { "cudaGraphSetConditional", set_conditional },
 	};
 
 	for (unsigned k = 0; k < sizeof list / sizeof *list; k++)

@@ -72,7 +72,7 @@
 	X(cuGraphExecChildGraphNodeSetParams) X(cuGraphDebugDotPrint) X(cuGraphAddNode_v2)                       \
 	X(cuGraphAddMemAllocNode) X(cuGraphMemAllocNodeGetParams) X(cuGraphAddMemFreeNode) X(cuGraphMemFreeNodeGetParams) \
 	X(cuDeviceGraphMemTrim) X(cuDeviceGetGraphMemAttribute) X(cuDeviceSetGraphMemAttribute)                  \
-	X(cuGraphNodeSetParams) X(cuGraphExecNodeSetParams) X(cuStreamBeginCaptureToGraph)                                                      \
+	X(cuGraphConditionalHandleCreate) X(cuGraphNodeSetParams) X(cuGraphExecNodeSetParams) X(cuStreamBeginCaptureToGraph)                                                      \
 	X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventRecordWithFlags) X(cuEventQuery)            \
 	X(cuEventSynchronize) X(cuEventElapsedTime)                                                              \
 	X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle) X(cuIpcGetEventHandle)                 \

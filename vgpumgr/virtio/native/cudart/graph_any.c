@@ -11,6 +11,9 @@ _Static_assert(sizeof(cudaKernelNodeAttrValue) == sizeof(CUkernelNodeAttrValue),
 _Static_assert((int)cudaLaunchAttributePriority == (int)CU_LAUNCH_ATTRIBUTE_PRIORITY, "names of attributes");
 _Static_assert((int)cudaGraphDebugDotFlagsHandles == (int)CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES, "flags of pictures");
 
+_Static_assert((int)cudaGraphCondTypeSwitch == (int)CU_GRAPH_COND_TYPE_SWITCH, "kinds of conditional nodes");
+_Static_assert(sizeof(cudaGraphConditionalHandle) == sizeof(CUgraphConditionalHandle), "conditional handles");
+
 #define GRAPH_API(name, params, body)     \
 	API cudaError_t name params       \
 	{                                 \
@@ -42,6 +45,16 @@ static cudaError_t lower_kernel(const struct cudaKernelNodeParamsV2 *p, CUgraphN
 	out->kernel.kernelParams = p->kernelParams;
 	out->kernel.extra = p->extra;
 	return cudaSuccess;
+}
+
+static cudaError_t lower_conditional(const struct cudaConditionalNodeParams *p, CUDA_CONDITIONAL_NODE_PARAMS *out)
+{
+#if CUDART_VERSION >= 13000
+	if (p->ctx) /* contexts of parts of a device are not there */
+		return cudaErrorNotSupported;
+#endif
+	*out = (CUDA_CONDITIONAL_NODE_PARAMS){ p->handle, (CUgraphConditionalNodeType)p->type, p->size, NULL, NULL };
+	return rt_error(CU(cuCtxGetCurrent, &out->ctx));
 }
 
 static cudaError_t lower(const struct cudaGraphNodeParams *p, CUgraphNodeParams *out)
@@ -80,6 +93,8 @@ static cudaError_t lower(const struct cudaGraphNodeParams *p, CUgraphNodeParams 
 	case cudaGraphNodeTypeEventRecord:
 		out->eventRecord.event = p->eventRecord.event;
 		return cudaSuccess;
+	case cudaGraphNodeTypeConditional:
+		return lower_conditional(&p->conditional, &out->conditional);
 	default:
 		return cudaErrorNotSupported;
 	}
@@ -106,6 +121,8 @@ static cudaError_t add_any(cudaGraphNode_t *node, cudaGraph_t graph, const cudaG
 		error = rt_error(CU(cuGraphAddNode_v2, node, graph, dependencies, (const CUgraphEdgeData *)data, count, &lowered));
 	if (error == cudaSuccess && params->type == cudaGraphNodeTypeMemAlloc)
 		params->alloc.dptr = (void *)lowered.alloc.dptr;
+	if (error == cudaSuccess && params->type == cudaGraphNodeTypeConditional)
+		params->conditional.phGraph_out = lowered.conditional.phGraph_out;
 	return error;
 }
 
@@ -114,6 +131,34 @@ GRAPH_API(cudaGraphNodeSetParams, (cudaGraphNode_t node, struct cudaGraphNodePar
 GRAPH_API(cudaGraphExecNodeSetParams,
 	  (cudaGraphExec_t exec, cudaGraphNode_t node, struct cudaGraphNodeParams *params),
 	  WITH_ANY(params, cuGraphExecNodeSetParams, exec, node, &lowered))
+
+/* ---- conditional handles */
+
+static cudaError_t make_handle(cudaGraphConditionalHandle *out, cudaGraph_t graph, unsigned int value, unsigned int flags)
+{
+	CUgraphConditionalHandle made;
+	CUcontext context = NULL;
+	cudaError_t error = out ? rt_enter() : cudaErrorInvalidValue;
+
+	if (error == cudaSuccess)
+		error = rt_error(CU(cuCtxGetCurrent, &context));
+	if (error == cudaSuccess)
+		error = rt_error(CU(cuGraphConditionalHandleCreate, &made, graph, context, value, flags));
+	if (error == cudaSuccess)
+		*out = made;
+	return error;
+}
+
+GRAPH_API(cudaGraphConditionalHandleCreate,
+	  (cudaGraphConditionalHandle *out, cudaGraph_t graph, unsigned int value, unsigned int flags),
+	  make_handle(out, graph, value, flags))
+#if CUDART_VERSION >= 13000
+/* Contexts of parts of a device are not there. */
+GRAPH_API(cudaGraphConditionalHandleCreate_v2,
+	  (cudaGraphConditionalHandle *out, cudaGraph_t graph, cudaExecutionContext_t context, unsigned int value,
+	   unsigned int flags),
+	  context ? cudaErrorNotSupported : make_handle(out, graph, value, flags))
+#endif
 
 /* ---- from the driver */
 
@@ -265,6 +310,12 @@ static void raise_any(const CUgraphNodeParams *p, struct cudaGraphNodeParams *ou
 		return;
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		out->eventRecord.event = p->eventRecord.event;
+		return;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		out->conditional.handle = p->conditional.handle;
+		out->conditional.type = (enum cudaGraphConditionalNodeType)p->conditional.type;
+		out->conditional.size = p->conditional.size;
+		out->conditional.phGraph_out = p->conditional.phGraph_out;
 		return;
 	default:
 		return;

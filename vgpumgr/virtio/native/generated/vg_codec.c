@@ -3032,6 +3032,105 @@ void vg_get_graph_memory_reply(struct vg_decoder *d, struct vg_graph_memory_repl
 	v->added = vg_get_u32(d);
 }
 
+size_t vg_size_graph_condition_request(const struct vg_graph_condition_request *v __attribute__((unused)))
+{
+	return 32;
+}
+
+void vg_put_graph_condition_request(struct vg_encoder *e, const struct vg_graph_condition_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->initial);
+	vg_put_u64(e, v->flags);
+}
+
+void vg_get_graph_condition_request(struct vg_decoder *d, struct vg_graph_condition_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->initial = vg_get_u32(d);
+	v->flags = vg_get_u32(d);
+}
+
+size_t vg_size_graph_condition_reply(const struct vg_graph_condition_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_graph_condition_reply(struct vg_encoder *e, const struct vg_graph_condition_reply *v)
+{
+	vg_put_u64(e, v->condition);
+}
+
+void vg_get_graph_condition_reply(struct vg_decoder *d, struct vg_graph_condition_reply *v)
+{
+	v->condition = vg_get_u64(d);
+}
+
+size_t vg_size_graph_conditional_request(const struct vg_graph_conditional_request *v)
+{
+	return 40 + vg_blob_size(v->dependencies.length);
+}
+
+void vg_put_graph_conditional_request(struct vg_encoder *e, const struct vg_graph_conditional_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->graph);
+	vg_put_bytes(e, v->dependencies.data, v->dependencies.length, 1024);
+	vg_put_u64(e, v->condition);
+	vg_put_u64(e, v->kind);
+	vg_put_u64(e, v->bodies);
+}
+
+void vg_get_graph_conditional_request(struct vg_decoder *d, struct vg_graph_conditional_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->dependencies = vg_get_bytes(d, 1024);
+	v->condition = vg_get_u64(d);
+	v->kind = vg_get_u32(d);
+	v->bodies = vg_get_u32(d);
+}
+
+size_t vg_size_graph_conditional_reply(const struct vg_graph_conditional_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_graph_conditional_reply(struct vg_encoder *e, const struct vg_graph_conditional_reply *v)
+{
+	vg_put_u64(e, v->added);
+}
+
+void vg_get_graph_conditional_reply(struct vg_decoder *d, struct vg_graph_conditional_reply *v)
+{
+	v->added = vg_get_u32(d);
+}
+
+size_t vg_size_graph_body_request(const struct vg_graph_body_request *v __attribute__((unused)))
+{
+	return 40;
+}
+
+void vg_put_graph_body_request(struct vg_encoder *e, const struct vg_graph_body_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->created);
+	vg_put_u64(e, v->graph);
+	vg_put_u64(e, v->node);
+	vg_put_u64(e, v->body);
+}
+
+void vg_get_graph_body_request(struct vg_decoder *d, struct vg_graph_body_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->created = vg_get_mint(d, VG_TAG_GRAPH);
+	v->graph = vg_get_handle(d, VG_TAG_GRAPH);
+	v->node = vg_get_u32(d);
+	v->body = vg_get_u32(d);
+}
+
 size_t vg_size_capture_begin_request(const struct vg_capture_begin_request *v __attribute__((unused)))
 {
 	return 16;

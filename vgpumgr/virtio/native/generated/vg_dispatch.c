@@ -2446,6 +2446,86 @@ static int handle_graph_memory(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, data, size);
 }
 
+static int handle_graph_condition(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_condition_request in;
+	struct vg_graph_condition_reply out;
+	uint8_t data[VG_MAX_graph_condition_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_condition_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_condition(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_graph_condition_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_graph_condition_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_graph_conditional(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_conditional_request in;
+	struct vg_graph_conditional_reply out;
+	uint8_t data[VG_MAX_graph_conditional_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_conditional_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_conditional(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_graph_conditional_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_graph_conditional_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_graph_body(struct wk_call *c, bool check_only)
+{
+	struct vg_graph_body_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_graph_body_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_GRAPH, in.created))
+		return -EPROTO;
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_graph_body(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
 static int handle_capture_begin(struct wk_call *c, bool check_only)
 {
 	struct vg_capture_begin_request in;
@@ -4151,6 +4231,18 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_graph_memory: {
 		static const struct wk_operation it = { "graph_memory", handle_graph_memory, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_condition: {
+		static const struct wk_operation it = { "graph_condition", handle_graph_condition, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_conditional: {
+		static const struct wk_operation it = { "graph_conditional", handle_graph_conditional, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_graph_body: {
+		static const struct wk_operation it = { "graph_body", handle_graph_body, WK_IN_CONTEXT };
 		return &it;
 	}
 	case VG_OP_capture_begin: {

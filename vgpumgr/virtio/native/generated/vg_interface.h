@@ -136,6 +136,9 @@ static const uint64_t vg_interface_words[] = {
 	0x0816cf3b2f9f46cd, /* graph_exec_child */
 	0x08179e048f229db5, /* graph_child_graph */
 	0x08187293b23965e7, /* graph_memory */
+	0x081934ecbf7a58df, /* graph_condition */
+	0x081a90f5cdc09e75, /* graph_conditional */
+	0x081b44a030fcc309, /* graph_body */
 	0x0820ad91bdce80f2, /* capture_begin */
 	0x082127c13ab0903b, /* capture_end */
 	0x08221f00a127061c, /* capture_status */
@@ -156,7 +159,7 @@ static const uint64_t vg_interface_words[] = {
 };
 
 static const struct vg_interface vg_interface = {
-	vg_interface_words, 146, { 0x00, 0x4f, 0x9a, 0x0b, 0x86, 0x54, 0x50, 0x24, 0x9f, 0x15, 0xa3, 0xc6, 0xe7, 0xc3, 0xf0, 0x16 },
+	vg_interface_words, 149, { 0xaa, 0xaa, 0x2f, 0x93, 0x96, 0x17, 0xef, 0x81, 0xe0, 0x1e, 0x82, 0x5f, 0x76, 0x1f, 0xee, 0x32 },
 };
 
 #endif

@@ -167,6 +167,9 @@ enum vg_op {
 	VG_OP_graph_exec_child = 0x0816,
 	VG_OP_graph_child_graph = 0x0817,
 	VG_OP_graph_memory = 0x0818,
+	VG_OP_graph_condition = 0x0819,
+	VG_OP_graph_conditional = 0x081a,
+	VG_OP_graph_body = 0x081b,
 	VG_OP_capture_begin = 0x0820,
 	VG_OP_capture_end = 0x0821,
 	VG_OP_capture_status = 0x0822,
@@ -1941,6 +1944,63 @@ enum { VG_MAX_graph_memory_reply = 8 }; /* bytes on the wire */
 size_t vg_size_graph_memory_reply(const struct vg_graph_memory_reply *v);
 void vg_put_graph_memory_reply(struct vg_encoder *e, const struct vg_graph_memory_reply *v);
 void vg_get_graph_memory_reply(struct vg_decoder *d, struct vg_graph_memory_reply *v);
+
+struct vg_graph_condition_request {
+	uint64_t context;
+	uint64_t graph;
+	uint32_t initial;
+	uint32_t flags;
+};
+
+enum { VG_MAX_graph_condition_request = 32 }; /* bytes on the wire */
+size_t vg_size_graph_condition_request(const struct vg_graph_condition_request *v);
+void vg_put_graph_condition_request(struct vg_encoder *e, const struct vg_graph_condition_request *v);
+void vg_get_graph_condition_request(struct vg_decoder *d, struct vg_graph_condition_request *v);
+
+struct vg_graph_condition_reply {
+	uint64_t condition;
+};
+
+enum { VG_MAX_graph_condition_reply = 8 }; /* bytes on the wire */
+size_t vg_size_graph_condition_reply(const struct vg_graph_condition_reply *v);
+void vg_put_graph_condition_reply(struct vg_encoder *e, const struct vg_graph_condition_reply *v);
+void vg_get_graph_condition_reply(struct vg_decoder *d, struct vg_graph_condition_reply *v);
+
+struct vg_graph_conditional_request {
+	uint64_t context;
+	uint64_t graph;
+	struct vg_bytes dependencies;
+	uint64_t condition;
+	uint32_t kind;
+	uint32_t bodies;
+};
+
+enum { VG_MAX_graph_conditional_request = 1072 }; /* bytes on the wire */
+size_t vg_size_graph_conditional_request(const struct vg_graph_conditional_request *v);
+void vg_put_graph_conditional_request(struct vg_encoder *e, const struct vg_graph_conditional_request *v);
+void vg_get_graph_conditional_request(struct vg_decoder *d, struct vg_graph_conditional_request *v);
+
+struct vg_graph_conditional_reply {
+	uint32_t added;
+};
+
+enum { VG_MAX_graph_conditional_reply = 8 }; /* bytes on the wire */
+size_t vg_size_graph_conditional_reply(const struct vg_graph_conditional_reply *v);
+void vg_put_graph_conditional_reply(struct vg_encoder *e, const struct vg_graph_conditional_reply *v);
+void vg_get_graph_conditional_reply(struct vg_decoder *d, struct vg_graph_conditional_reply *v);
+
+struct vg_graph_body_request {
+	uint64_t context;
+	uint64_t created;
+	uint64_t graph;
+	uint32_t node;
+	uint32_t body;
+};
+
+enum { VG_MAX_graph_body_request = 40 }; /* bytes on the wire */
+size_t vg_size_graph_body_request(const struct vg_graph_body_request *v);
+void vg_put_graph_body_request(struct vg_encoder *e, const struct vg_graph_body_request *v);
+void vg_get_graph_body_request(struct vg_decoder *d, struct vg_graph_body_request *v);
 
 struct vg_capture_begin_request {
 	uint64_t context;

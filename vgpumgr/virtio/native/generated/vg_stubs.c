@@ -218,6 +218,12 @@ const char *vg_sent_name(uint32_t op)
 		return "graph_child_graph";
 	case VG_OP_graph_memory:
 		return "graph_memory";
+	case VG_OP_graph_condition:
+		return "graph_condition";
+	case VG_OP_graph_conditional:
+		return "graph_conditional";
+	case VG_OP_graph_body:
+		return "graph_body";
 	case VG_OP_capture_begin:
 		return "capture_begin";
 	case VG_OP_capture_end:
@@ -2115,6 +2121,61 @@ CUresult vg_send_graph_memory(const struct vg_graph_memory_request *in, struct v
 	else
 		memset(out, 0, sizeof(*out));
 	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_graph_condition(const struct vg_graph_condition_request *in, struct vg_graph_condition_reply *out)
+{
+	uint64_t asked[VG_MAX_graph_condition_request / 8];
+	struct vg_encoder e;
+	uint64_t told[VG_MAX_graph_condition_reply / 8];
+	struct vg_decoder d;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_graph_condition_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_graph_condition, asked, sizeof(asked), told, sizeof(told));
+	if (!r.has_data) {
+		memset(out, 0, sizeof(*out));
+		return r.result;
+	}
+	vg_decoder_init(&d, told, sizeof(told));
+	vg_get_graph_condition_reply(&d, out);
+	return vg_decoder_end(&d) ? CUDA_ERROR_UNKNOWN : r.result;
+}
+
+CUresult vg_send_graph_conditional(const struct vg_graph_conditional_request *in, struct vg_graph_conditional_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_graph_conditional, SHIM_SYNC, vg_size_graph_conditional_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_graph_conditional_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_graph_conditional_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_graph_body(const struct vg_graph_body_request *in)
+{
+	uint64_t asked[VG_MAX_graph_body_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_graph_body_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(shim_channel_by(in->context), VG_OP_graph_body, asked, sizeof(asked), NULL, 0);
+	return r.result;
 }
 
 CUresult vg_send_capture_begin(const struct vg_capture_begin_request *in)

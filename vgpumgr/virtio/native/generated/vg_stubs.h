@@ -111,6 +111,9 @@ CUresult vg_send_graph_kernel_attributes(const struct vg_graph_kernel_attributes
 CUresult vg_send_graph_exec_child(const struct vg_graph_exec_child_request *in);
 CUresult vg_send_graph_child_graph(const struct vg_graph_child_graph_request *in);
 CUresult vg_send_graph_memory(const struct vg_graph_memory_request *in, struct vg_graph_memory_reply *out);
+CUresult vg_send_graph_condition(const struct vg_graph_condition_request *in, struct vg_graph_condition_reply *out);
+CUresult vg_send_graph_conditional(const struct vg_graph_conditional_request *in, struct vg_graph_conditional_reply *out);
+CUresult vg_send_graph_body(const struct vg_graph_body_request *in);
 CUresult vg_send_capture_begin(const struct vg_capture_begin_request *in);
 CUresult vg_send_capture_end(const struct vg_capture_end_request *in);
 CUresult vg_send_capture_status(const struct vg_capture_status_request *in, struct vg_capture_status_reply *out);

@@ -112,6 +112,9 @@ CUresult wk_do_graph_kernel_attributes(struct wk_call *c, const struct vg_graph_
 CUresult wk_do_graph_exec_child(struct wk_call *c, const struct vg_graph_exec_child_request *in);
 CUresult wk_do_graph_child_graph(struct wk_call *c, const struct vg_graph_child_graph_request *in);
 CUresult wk_do_graph_memory(struct wk_call *c, const struct vg_graph_memory_request *in, struct vg_graph_memory_reply *out);
+CUresult wk_do_graph_condition(struct wk_call *c, const struct vg_graph_condition_request *in, struct vg_graph_condition_reply *out);
+CUresult wk_do_graph_conditional(struct wk_call *c, const struct vg_graph_conditional_request *in, struct vg_graph_conditional_reply *out);
+CUresult wk_do_graph_body(struct wk_call *c, const struct vg_graph_body_request *in);
 CUresult wk_do_capture_begin(struct wk_call *c, const struct vg_capture_begin_request *in);
 CUresult wk_do_capture_end(struct wk_call *c, const struct vg_capture_end_request *in);
 CUresult wk_do_capture_status(struct wk_call *c, const struct vg_capture_status_request *in, struct vg_capture_status_reply *out);

@@ -90,6 +90,8 @@ NULL_API CUresult cuGraphClone(CUgraph *clone, CUgraph graph)
 {
 	ENTER;
 	null_check(NULL_GRAPH, graph);
+	if (null_is_marked(graph) == DECIDES)
+		return CUDA_ERROR_INVALID_VALUE;
 	*clone = null_object(NULL_GRAPH);
 	memcpy(null_kept(*clone), null_kept(graph), 2 * sizeof(void *));
 	return CUDA_SUCCESS;
@@ -186,6 +188,8 @@ NULL_API CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, con
 
 	ENTER;
 	null_check(NULL_GRAPH, child);
+	if (null_is_marked(child) == DECIDES)
+		return CUDA_ERROR_INVALID_VALUE;
 	r = add(node, graph, dependencies, count);
 	if (r == CUDA_SUCCESS)
 		put_child(*node, child);

@@ -5,7 +5,8 @@
 
 #include "books.h"
 
-enum { IS_EMPTY, IS_COPY, IS_HOST, IS_GRAPH, IS_KERNEL, IS_FILL, IS_EVENT, IS_WAIT, IS_DEVICE_COPY, IS_MEMORY };
+enum { IS_EMPTY, IS_COPY, IS_HOST, IS_GRAPH, IS_KERNEL, IS_FILL, IS_EVENT, IS_WAIT, IS_DEVICE_COPY, IS_MEMORY, IS_CONDITIONAL };
+enum { DECIDES = 1 }; /* the mark of a graph that has a conditional node */
 
 CUgraphNodeType null_node_type(CUgraphNode node);
 /* Adds one that has something to be read. */

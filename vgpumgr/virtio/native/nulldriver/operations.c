@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations in memory as nodes of a driver that runs nothing. */
+/* Operations in memory, and conditional nodes, of a driver that runs nothing. */
 #include "nodes.h"
+
+#include <stdatomic.h>
 
 NULL_API CUresult cuGraphAddBatchMemOpNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 					   const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
@@ -38,4 +40,40 @@ NULL_API CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec exec, CUgraphNo
 	ENTER;
 	null_check_operations(params->paramArray, params->count, params->flags);
 	return null_change(exec, node);
+}
+
+static _Atomic uint64_t conditions;
+
+NULL_API CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgraph graph, CUcontext context,
+						 unsigned int value, unsigned int flags)
+{
+	ENTER;
+	(void)value;
+	null_check(NULL_GRAPH, graph);
+	null_check(NULL_CONTEXT, context);
+	if (flags > CU_GRAPH_COND_ASSIGN_DEFAULT)
+		null_abort("flags of a conditional handle that are none");
+	*handle = atomic_fetch_add(&conditions, 1) + 1;
+	return CUDA_SUCCESS;
+}
+
+/* The bodies are the node's; the array that tells them is of the call. */
+NULL_API CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+				    const CUgraphEdgeData *data, size_t count, CUgraphNodeParams *params)
+{
+	static _Thread_local CUgraph bodies[256];
+	CUDA_CONDITIONAL_NODE_PARAMS *p = &params->conditional;
+
+	ENTER;
+	(void)data;
+	if (params->type != CU_GRAPH_NODE_TYPE_CONDITIONAL || !p->handle || p->handle > atomic_load(&conditions) || !p->size ||
+	    p->size > sizeof(bodies) / sizeof(bodies[0]))
+		null_abort("a conditional node that is none, or of an unknown handle");
+	null_check(NULL_CONTEXT, p->ctx);
+	null_add_marked(node, graph, dependencies, count, IS_CONDITIONAL, NULL);
+	null_mark(graph, DECIDES);
+	for (unsigned int i = 0; i < p->size; i++)
+		bodies[i] = null_owned(NULL_GRAPH, *node);
+	p->phGraph_out = bodies;
+	return CUDA_SUCCESS;
 }

@@ -67,7 +67,7 @@ static CUresult finish(const struct vg_capture_end_request *in, struct shim_obje
 		return r;
 	shim_capture_ended(in->stream);
 	shim_capture_forget(0, in->stream);
-	taken = shim_hosts_take_captured(r == CUDA_SUCCESS || given ? o : NULL, !atomic_load(&shim_captures));
+	taken = shim_hosts_take_captured(given ? shim_graph_all(in->created) : r == CUDA_SUCCESS ? o : NULL, !atomic_load(&shim_captures));
 	if (r == CUDA_SUCCESS) {
 		*phGraph = (CUgraph)in->created;
 		return taken;

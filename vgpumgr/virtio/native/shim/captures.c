@@ -318,6 +318,27 @@ bool shim_capture_of_graph(uint64_t graph, uint64_t *context, uint64_t *stream)
 	return found;
 }
 
+/* Whether it is inside of that one. */
+static bool is_inside(uint64_t graph, uint64_t outer)
+{
+	const struct shim_object *o = shim_object_get(SHIM_GRAPH, graph);
+
+	while (o && o->graph.parent && o->graph.parent != outer)
+		o = shim_object_get(SHIM_GRAPH, o->graph.parent);
+	return o && o->graph.parent == outer;
+}
+
+bool shim_capture_inside(uint64_t graph)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&lock);
+	for (struct capture *c = captures; c && !found; c = c->next)
+		found = c->given && c->graph && is_inside(c->graph, graph);
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
 CUresult shim_capture_no_graph(uint64_t id)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;

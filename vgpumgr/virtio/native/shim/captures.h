@@ -39,6 +39,8 @@ void shim_capture_ended(uint64_t stream);
 uint64_t shim_capture_graph_of(uint64_t stream, uint64_t number);
 /* A stream that captures into a graph that has this handle; false: none does. */
 bool shim_capture_of_graph(uint64_t graph, uint64_t *context, uint64_t *stream);
+/* Whether a stream captures into a graph inside of this one. */
+bool shim_capture_inside(uint64_t graph);
 /* Room for what a stream's next node depends on, and for edges to it. It stays until the stream needs more, or is no more. */
 struct shim_next {
 	CUgraphNode *nodes;

@@ -48,7 +48,7 @@ SHIM_API CUresult cuGraphDestroy(CUgraph hGraph)
 	if (r != CUDA_SUCCESS)
 		return r;
 	o = shim_object_get(SHIM_GRAPH, in.graph);
-	if (o && shim_capture_of_graph(in.graph, &context, &stream))
+	if (o && (shim_capture_of_graph(in.graph, &context, &stream) || shim_capture_inside(in.graph)))
 		return CUDA_ERROR_ILLEGAL_STATE;
 	if (!o || o->graph.parent || !shim_object_retire(o, in.graph))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -270,6 +270,7 @@ SHIM_API CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph 
 	from = shim_object_get(SHIM_GRAPH, in.graph);
 	if (r == CUDA_SUCCESS && from)
 		r = graph_blocks_instantiate(&o->graph.blocks, &from->graph.blocks);
+	o->graph.decides = from && from->graph.decides;
 	shim_object_publish(o, in.created);
 	if (r == CUDA_SUCCESS)
 		*phGraphExec = (CUgraphExec)in.created;
@@ -372,12 +373,15 @@ SHIM_API CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, C
 	}
 	r = vg_send_graph_exec_update(&in, &out);
 	if (r == CUDA_SUCCESS && o) { /* a launch that runs has what it needs */
+		const struct shim_object *from = shim_object_get(SHIM_GRAPH, in.graph);
 		struct graph_blocks blocks = o->graph.blocks;
+		bool decides = from && from->graph.decides;
 
 		o->graph.blocks = (struct graph_blocks){ NULL, 0, NULL };
 		shim_hosts_drop(o);
 		o->graph.blocks = blocks;
 		r = share(SHIM_GRAPH, in.graph, o);
+		o->graph.decides = decides;
 	}
 	resultInfo->result = out.result;
 	resultInfo->errorNode = out.node ? shim_node_handle(in.graph, out.node - 1) : NULL;
@@ -420,8 +424,8 @@ static CUresult launch_with_hosts(const struct vg_graph_launch_request *in, CUst
 	return r;
 }
 
-/* In a stream that captures it would be a child graph, which has no memory. */
-static CUresult check_memory(const struct vg_graph_launch_request *in, const struct shim_object *exec)
+/* In a stream that captures it would be a child graph, which has no memory and decides nothing. */
+static CUresult check_capture(const struct vg_graph_launch_request *in, const struct shim_object *exec)
 {
 	CUresult r;
 
@@ -439,7 +443,7 @@ static CUresult launch(const struct vg_graph_launch_request *in, CUstream hStrea
 
 	if (!exec)
 		return CUDA_ERROR_INVALID_VALUE;
-	r = exec->graph.blocks.count ? check_memory(in, exec) : CUDA_SUCCESS;
+	r = exec->graph.blocks.count || exec->graph.decides ? check_capture(in, exec) : CUDA_SUCCESS;
 	if (r != CUDA_SUCCESS)
 		return r;
 	r = exec->graph.hosts ? launch_with_hosts(in, hStream, exec) : vg_send_graph_launch(in);

@@ -153,7 +153,7 @@ static CUresult make_child(const struct shim_node *node, struct shim_object *gra
 	if (r != CUDA_SUCCESS)
 		return r;
 	o = shim_object_new(SHIM_GRAPH, graph->context, &in.created);
-	r = o && shim_child_add(graph, node->number, in.created) ? vg_send_graph_child_graph(&in) : CUDA_ERROR_OUT_OF_MEMORY;
+	r = o && shim_child_add(graph, node->number, 0, in.created) ? vg_send_graph_child_graph(&in) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (r != CUDA_SUCCESS) {
 		shim_child_take(graph, node->number);
 		if (o)
@@ -176,7 +176,7 @@ static CUresult find_or_make_child(const struct shim_node *node, uint64_t *child
 
 	pthread_mutex_lock(&lock);
 	graph = shim_object_get(SHIM_GRAPH, node->graph);
-	*child = graph ? shim_child_find(graph, node->number) : 0;
+	*child = graph ? shim_child_find(graph, node->number, 0) : 0;
 	if (graph)
 		r = *child ? CUDA_SUCCESS : make_child(node, graph, child);
 	pthread_mutex_unlock(&lock);

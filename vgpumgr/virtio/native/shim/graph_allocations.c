@@ -134,6 +134,8 @@ static CUresult capture(CUstream stream, const struct graph_block *what)
 
 	if (r == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
 		r = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	if (r == CUDA_SUCCESS && shim_graph_is_inside((uint64_t)graph))
+		r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	if (r == CUDA_SUCCESS)
 		r = cuGraphAddEmptyNode(&node, graph, dependencies, count);
 	if (r == CUDA_SUCCESS)

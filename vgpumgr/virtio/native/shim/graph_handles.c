@@ -51,3 +51,12 @@ bool shim_graph_has_memory(uint64_t graph)
 
 	return o && o->graph.blocks.count;
 }
+
+bool shim_graph_is_inside(uint64_t graph)
+{
+	const struct shim_object *o = shim_object_get(SHIM_GRAPH, graph);
+
+	while (o && !o->graph.body && o->graph.parent)
+		o = shim_object_get(SHIM_GRAPH, o->graph.parent);
+	return o && o->graph.body;
+}

@@ -19,6 +19,8 @@ CUresult shim_graph_exec(CUgraphExec handle, uint64_t *id);
 bool shim_graph_has_memory(uint64_t graph);
 /* The graph that has what one needs of this process: itself, or the one that it is inside of. NULL: it is gone. */
 struct shim_object *shim_graph_all(uint64_t graph);
+/* Whether it is inside of a conditional node, or of what is. */
+bool shim_graph_is_inside(uint64_t graph);
 /* Takes a node back that was just added, also in a graph from which nodes may not be destroyed. */
 CUresult shim_node_undo(CUgraphNode node);
 

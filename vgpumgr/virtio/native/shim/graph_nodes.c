@@ -132,12 +132,15 @@ static CUresult put_host_copy(const struct shim_place *p, const struct cuda_copy
 	const struct cuda_side *device = to_device ? &c->to : &c->from;
 	struct shim_host host = shim_host_copy(p->context, c, to_device, from_device);
 	struct vg_graph_host_copy_request in = { SHIM_PLACE(p) };
+	static atomic_flag told = ATOMIC_FLAG_INIT;
 	struct vg_graph_host_copy_reply reply;
 	struct shim_object *graph = owner(p);
 	CUresult r;
 
 	if (!graph)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (shim_graph_is_inside(p->graph))
+		return shim_unsupported("a copy with host memory in the body of a conditional node", &told);
 	in.number = shim_host_keep(graph, &host);
 	if (!in.number || host.kind == SHIM_HOST_BOTH)
 		return put_number(p, in.number, out);

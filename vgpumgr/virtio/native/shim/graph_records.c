@@ -80,33 +80,33 @@ void *shim_kept_bytes(struct shim_object *graph, uint32_t node, const void *byte
 
 /* ---- child graphs */
 
-/* One has a handle once it was asked for, and the same ever after. */
+/* One has a handle once it was asked for, and the same ever after; `which`: of a node with several. */
 struct shim_child {
 	struct shim_child *next;
-	uint32_t node;
+	uint32_t node, which;
 	uint64_t graph;
 };
 
-bool shim_child_add(struct shim_object *graph, uint32_t node, uint64_t child)
+bool shim_child_add(struct shim_object *graph, uint32_t node, uint32_t which, uint64_t child)
 {
 	struct shim_child *c = malloc(sizeof(*c));
 
 	if (!c)
 		return false;
 	pthread_mutex_lock(&lock);
-	*c = (struct shim_child){ graph->graph.children, node, child };
+	*c = (struct shim_child){ graph->graph.children, node, which, child };
 	graph->graph.children = c;
 	pthread_mutex_unlock(&lock);
 	return true;
 }
 
-uint64_t shim_child_find(const struct shim_object *graph, uint32_t node)
+uint64_t shim_child_find(const struct shim_object *graph, uint32_t node, uint32_t which)
 {
 	uint64_t found = 0;
 
 	pthread_mutex_lock(&lock);
 	for (const struct shim_child *c = graph->graph.children; c && !found; c = c->next)
-		found = c->node == node ? c->graph : 0;
+		found = c->node == node && c->which == which ? c->graph : 0;
 	pthread_mutex_unlock(&lock);
 	return found;
 }
@@ -151,6 +151,7 @@ void shim_records_begin(struct shim_object *graph)
 
 	graph->graph.number = graph->graph.origin = atomic_fetch_add(&last, 1) + 1;
 	graph->graph.parent = 0;
+	graph->graph.body = graph->graph.decides = false;
 	graph->graph.kept = NULL;
 	graph->graph.children = NULL;
 	graph->graph.blocks = (struct graph_blocks){ NULL, 0, NULL };

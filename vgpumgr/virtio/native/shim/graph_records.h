@@ -17,10 +17,10 @@ void *shim_kept_bytes(struct shim_object *graph, uint32_t node, const void *byte
 
 enum { SHIM_EVERY_NODE = UINT32_MAX };
 /* false: out of memory. */
-bool shim_child_add(struct shim_object *graph, uint32_t node, uint64_t child);
-/* The child graph of a node that was asked for before; 0: none. */
-uint64_t shim_child_find(const struct shim_object *graph, uint32_t node);
-/* The same, and it is known no more. */
+bool shim_child_add(struct shim_object *graph, uint32_t node, uint32_t which, uint64_t child);
+/* The child graph of a node that was asked for before, or one of its bodies; 0: none. */
+uint64_t shim_child_find(const struct shim_object *graph, uint32_t node, uint32_t which);
+/* Any of the node, which is known no more. */
 uint64_t shim_child_take(struct shim_object *graph, uint32_t node);
 
 #endif

@@ -67,9 +67,11 @@ struct shim_object {
 			uint64_t flags;           /* of an executable one */
 			uint32_t number;          /* as programs and tools are told */
 			uint32_t origin;          /* the number of what it is a copy of, else its own */
-			uint64_t parent;          /* of a child graph, else 0 */
+			uint64_t parent;          /* of a child graph or a body, else 0 */
 			struct shim_kept *kept;   /* parameters that were read of nodes */
-			struct shim_child *children; /* that were asked for */
+			struct shim_child *children; /* that were asked for, and bodies */
+			bool body;                /* of a conditional node */
+			bool decides;             /* it has conditional nodes */
 			struct graph_blocks blocks; /* memory that its nodes allocate and free */
 			CUevent launched;         /* recorded behind each launch of one that holds objects; NULL: none yet */
 		} graph;                  /* and of an executable one */

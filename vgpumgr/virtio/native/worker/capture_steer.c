@@ -64,7 +64,7 @@ CUresult wk_capture_check(struct wk_call *c, const struct wk_graph *graph)
 		else if (type != CU_GRAPH_NODE_TYPE_KERNEL && type != CU_GRAPH_NODE_TYPE_MEMSET &&
 			 type != CU_GRAPH_NODE_TYPE_EMPTY && type != CU_GRAPH_NODE_TYPE_GRAPH &&
 			 type != CU_GRAPH_NODE_TYPE_EVENT_RECORD && type != CU_GRAPH_NODE_TYPE_WAIT_EVENT &&
-			 type != CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)
+			 type != CU_GRAPH_NODE_TYPE_BATCH_MEM_OP && !wk_conditional_of(graph, graph->nodes[i]))
 			r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	}
 	return r;
@@ -83,27 +83,47 @@ CUresult wk_capture_charge(struct wk_graph *graph, uint32_t count)
 	return CUDA_SUCCESS;
 }
 
+/* The same of a body, whose graph has more than what was captured into this one. */
+static CUresult charge_body(struct wk_session *s, struct wk_graph *all, const struct wk_graph *body)
+{
+	uint64_t made = body->count - body->before, more = made > s->captured ? made - s->captured : 0;
+
+	if (more && !wk_nodes_charge(more))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	all->weight += more;
+	return CUDA_SUCCESS;
+}
+
 /* Charges the graph for all nodes captured meanwhile: it is not known which capture they came from. */
 static CUresult keep(struct wk_call *c, struct wk_object *o)
 {
 	struct wk_object *context = c->context;
 	struct wk_session *s = c->session;
-	struct wk_graph *g = o->graph;
+	struct wk_graph *g = o->graph, *all = wk_graph_all(o);
 	CUresult r = wk_nodes_charge(s->captured) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 
 	if (r == CUDA_SUCCESS)
-		g->weight += s->captured;
+		all->weight += s->captured;
 	if (r == CUDA_SUCCESS)
-		r = wk_holds_add_all(&g->holds, &s->capture_holds);
+		r = wk_holds_add_all(&all->holds, &s->capture_holds);
 	if (r == CUDA_SUCCESS)
 		r = wk_numbers_rest(g, o->driver);
 	if (r == CUDA_SUCCESS)
-		r = wk_capture_charge(g, g->count);
+		r = g->body ? charge_body(s, all, g) : wk_capture_charge(g, g->count);
 	c->context = o->context; /* whose memory it uses: the call may be another's */
 	if (r == CUDA_SUCCESS)
 		r = wk_capture_check(c, g);
 	c->context = context;
 	return r;
+}
+
+/* What the guest cannot be left with. A body stays with its node, and nothing is made of their graph any more. */
+static void let_go(struct wk_call *c, struct wk_object *o, uint64_t handle)
+{
+	if (o->graph->body)
+		wk_graph_all(o)->broken = true;
+	else
+		wk_remove(c, WK_GRAPH, handle);
 }
 
 /* Under the lock: no stream captures into the guest's graph any more, and no capture_finish has said so. */
@@ -117,7 +137,7 @@ static CUresult keep_given(struct wk_call *c, struct wk_object *o)
 		return CUDA_ERROR_INVALID_VALUE;
 	r = keep(c, o);
 	if (r != CUDA_SUCCESS)
-		wk_remove(c, WK_GRAPH, handle);
+		let_go(c, o, handle);
 	return r;
 }
 
@@ -195,7 +215,7 @@ CUresult wk_graph_hold(struct wk_call *c, uint64_t handle, struct wk_object **gr
 	CUresult r = wk_graph_use(c, handle, &use);
 
 	*graph = NULL;
-	if (r == CUDA_SUCCESS && use.stream)
+	if (r == CUDA_SUCCESS && (use.stream || wk_graph_all(use.graph)->broken))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return r;
@@ -279,6 +299,7 @@ static CUresult know(struct wk_call *c, struct wk_object *stream, uint64_t handl
 	CUstreamCaptureStatus status;
 	cuuint64_t capture = 0;
 	struct wk_numbering *n = NULL;
+	uint32_t before = graph->graph->count;
 	CUgraph same;
 	CUresult r = wk_capture_ask(stream, &status, &capture);
 
@@ -286,6 +307,7 @@ static CUresult know(struct wk_call *c, struct wk_object *stream, uint64_t handl
 		n = wk_numbers_of(c->session, capture, true);
 	if (n && !n->graph) {
 		graph->graph->given = true;
+		graph->graph->before = before;
 		join(n, graph, handle);
 		return CUDA_SUCCESS;
 	}
@@ -327,7 +349,7 @@ CUresult wk_do_capture_into(struct wk_call *c, const struct vg_capture_into_requ
 		r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	if (r == CUDA_SUCCESS)
 		r = wk_graph_hold(c, in->graph, &graph);
-	if (r == CUDA_SUCCESS && (graph->lent || graph->context != stream->context))
+	if (r == CUDA_SUCCESS && ((graph->lent && !graph->graph->body) || graph->context != stream->context))
 		r = CUDA_ERROR_NOT_SUPPORTED;
 	if (r != CUDA_SUCCESS)
 		return r;
@@ -354,13 +376,10 @@ static CUresult finish(struct wk_call *c, const struct vg_capture_finish_request
 		return r; /* it goes on */
 	atomic_store(&g->stream, 0);
 	kept = r == CUDA_SUCCESS || g->given ? keep(c, o) : r;
-	if (r == CUDA_SUCCESS && kept == CUDA_SUCCESS)
-		o->lent = false;
-	if (kept != CUDA_SUCCESS) {
-		if (r == CUDA_SUCCESS)
-			o->lent = false; /* ends with its object */
-		wk_remove(c, WK_GRAPH, in->graph);
-	}
+	if (r == CUDA_SUCCESS && !g->body)
+		o->lent = false; /* ends with its object */
+	if (kept != CUDA_SUCCESS)
+		let_go(c, o, in->graph);
 	wk_numbers_drop(c->session, g->capture);
 	return r == CUDA_SUCCESS ? kept : r;
 }

@@ -167,6 +167,19 @@ static CUresult read_memory(struct wk_call *c, const struct wk_object *graph, CU
 	return r;
 }
 
+static CUresult read_conditional(struct wk_call *c, const struct wk_object *graph, CUgraphNode node,
+				 struct vg_graph_node_read_reply *out)
+{
+	const struct wk_conditional *conditional = wk_conditional_of(graph->graph, node);
+
+	if (!conditional)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	out->destination = conditional->condition;
+	out->value = conditional->kind, out->element = conditional->count;
+	out->object = find_context(c->session, conditional->context);
+	return CUDA_SUCCESS;
+}
+
 static CUresult read_node(struct wk_call *c, const struct wk_object *graph, CUgraphNode node,
 			  struct vg_graph_node_read_reply *out)
 {
@@ -191,6 +204,8 @@ static CUresult read_node(struct wk_call *c, const struct wk_object *graph, CUgr
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
 		return read_event(c, graph, node, type == CU_GRAPH_NODE_TYPE_WAIT_EVENT, out);
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return read_conditional(c, graph, node, out);
 	default:
 		return CUDA_SUCCESS;
 	}
@@ -265,18 +280,19 @@ CUresult wk_do_graph_kernel_attributes(struct wk_call *c, const struct vg_graph_
 	return r == CUDA_SUCCESS ? wk_driver.cuGraphKernelNodeCopyAttributes(a, b) : r;
 }
 
-/* ---- child graphs: the driver's own, below the graph that their node is in */
+/* ---- child graphs and bodies: the driver's own, below the graph that their node is in */
 
 /* Two that number the same nodes would not know what the other destroys. */
 static pthread_mutex_t children = PTHREAD_MUTEX_INITIALIZER;
 
-static uint64_t find_child(struct wk_session *s, const struct wk_object *graph, uint32_t place)
+/* `which` of the node's graphs; WK_EVERY_NODE: any. */
+static uint64_t find_child(struct wk_session *s, const struct wk_object *graph, uint32_t place, uint32_t which)
 {
 	struct wk_object *found WK_HELD = NULL;
 
 	pthread_mutex_lock(&s->lock);
 	for (struct wk_object *o = graph->owned; o && !found; o = o->next) {
-		if (o->kind == WK_GRAPH && o->graph->place == place) {
+		if (o->kind == WK_GRAPH && o->graph->place == place && (which == WK_EVERY_NODE || o->graph->which == which)) {
 			found = o;
 			wk_hold_again(found);
 		}
@@ -287,13 +303,14 @@ static uint64_t find_child(struct wk_session *s, const struct wk_object *graph, 
 
 void wk_graph_drop_child(struct wk_call *c, const struct wk_object *graph, uint32_t place)
 {
-	uint64_t handle = find_child(c->session, graph, place);
+	uint64_t handle;
 
-	if (handle)
+	while ((handle = find_child(c->session, graph, place, WK_EVERY_NODE)))
 		wk_remove(c, WK_GRAPH, handle);
 }
 
-static CUresult put_child(struct wk_call *c, uint64_t handle, struct wk_object *graph, CUgraph driver, uint32_t place)
+static CUresult put_child(struct wk_call *c, uint64_t handle, struct wk_object *graph, CUgraph driver, uint32_t place,
+			  uint32_t which, bool body)
 {
 	struct wk_object *o = wk_object_new(WK_GRAPH, graph, driver, 0);
 	CUresult r = o ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -308,6 +325,8 @@ static CUresult put_child(struct wk_call *c, uint64_t handle, struct wk_object *
 		return r;
 	}
 	o->graph->place = place;
+	o->graph->which = which;
+	o->graph->body = body;
 	return wk_put(c, handle, o);
 }
 
@@ -330,8 +349,29 @@ CUresult wk_do_graph_child_graph(struct wk_call *c, const struct vg_graph_child_
 	if (r != CUDA_SUCCESS)
 		return r;
 	pthread_mutex_lock(&children);
-	r = find_child(c->session, graph, in->node) ? CUDA_ERROR_INVALID_VALUE :
-						      put_child(c, in->created, graph, child, in->node);
+	r = find_child(c->session, graph, in->node, 0) ? CUDA_ERROR_INVALID_VALUE :
+							 put_child(c, in->created, graph, child, in->node, 0, false);
+	pthread_mutex_unlock(&children);
+	return r;
+}
+
+CUresult wk_do_graph_body(struct wk_call *c, const struct vg_graph_body_request *in)
+{
+	struct wk_use use WK_USED = { NULL, NULL, false };
+	const struct wk_conditional *conditional = NULL;
+	CUgraphNode node;
+	CUresult r = wk_graph_use(c, in->graph, &use);
+
+	if (r == CUDA_SUCCESS)
+		r = wk_node_of(use.graph, in->node, &node);
+	if (r == CUDA_SUCCESS)
+		conditional = wk_conditional_of(use.graph->graph, node);
+	if (r != CUDA_SUCCESS || !conditional || in->body >= conditional->count)
+		return r != CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&children);
+	r = find_child(c->session, use.graph, in->node, in->body) ?
+		    CUDA_ERROR_INVALID_VALUE :
+		    put_child(c, in->created, use.graph, conditional->bodies[in->body], in->node, in->body, true);
 	pthread_mutex_unlock(&children);
 	return r;
 }

@@ -20,7 +20,7 @@ CUresult wk_do_graph_destroy(struct wk_call *c, const struct vg_graph_destroy_re
 
 	if (!use.graph)
 		return r;
-	if (use.graph->owner->kind == WK_GRAPH || (use.locked && (r == CUDA_SUCCESS || use.stream)))
+	if (use.graph->owner->kind == WK_GRAPH || wk_captured_inside(c->session, use.graph, WK_EVERY_NODE) || (use.locked && (r == CUDA_SUCCESS || use.stream)))
 		return CUDA_ERROR_INVALID_VALUE; /* another graph's, or a capture's */
 	if (use.locked)
 		wk_numbers_drop(c->session, use.graph->graph->capture);
@@ -138,8 +138,12 @@ CUresult wk_do_graph_node_destroy(struct wk_call *c, const struct vg_graph_node_
 		r = wk_node_of(graph, in->node, &node);
 	if (r == CUDA_SUCCESS && use.locked)
 		r = CUDA_ERROR_INVALID_VALUE; /* none leaves a graph that is captured into */
+	if (r == CUDA_SUCCESS && wk_captured_inside(c->session, graph, in->node))
+		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		r = wk_driver.cuGraphDestroyNode(node);
+	if (r == CUDA_SUCCESS)
+		wk_conditional_drop(graph->graph, node);
 	if (r == CUDA_SUCCESS)
 		graph->graph->nodes[in->node] = NULL; /* its number is not used again */
 	if (r == CUDA_SUCCESS)
@@ -162,6 +166,9 @@ CUresult wk_do_graph_instantiate(struct wk_call *c, const struct vg_graph_instan
 	if (!graph)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	r = wk_driver.cuGraphInstantiateWithFlags(&driver, from->driver, in->flags);
+	/* of one with conditional nodes there is one at a time, and the last may be on its way out */
+	if (r != CUDA_SUCCESS && wk_graph_all(from)->conditions_count && wk_frees_wait())
+		r = wk_driver.cuGraphInstantiateWithFlags(&driver, from->driver, in->flags);
 	if (r == CUDA_SUCCESS)
 		return wk_graph_put(c, WK_GRAPH_EXEC, in->created, driver, graph);
 	wk_graph_free(graph);

@@ -272,6 +272,68 @@ CUresult wk_do_graph_child(struct wk_call *c, const struct vg_graph_child_reques
 	return added(&p, r, &out->added);
 }
 
+/* Charged as a node, as long as the graph is there. */
+CUresult wk_do_graph_condition(struct wk_call *c, const struct vg_graph_condition_request *in,
+			       struct vg_graph_condition_reply *out)
+{
+	struct wk_use use WK_USED = { NULL, NULL, false };
+	CUgraphConditionalHandle made = 0;
+	struct wk_graph *all;
+	uint64_t *more;
+	CUresult r = in->flags & ~(uint32_t)CU_GRAPH_COND_ASSIGN_DEFAULT ? CUDA_ERROR_INVALID_VALUE :
+									    wk_graph_use(c, in->graph, &use);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	all = wk_graph_all(use.graph);
+	more = reallocarray(all->conditions, all->conditions_count + 1u, sizeof(*more));
+	if (!more)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	all->conditions = more;
+	if (!wk_nodes_charge(1))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r = wk_driver.cuGraphConditionalHandleCreate(&made, use.graph->driver, c->context->driver, in->initial, in->flags);
+	if (r != CUDA_SUCCESS) {
+		wk_nodes_refund(1);
+		return r;
+	}
+	all->weight++;
+	all->conditions[all->conditions_count++] = made;
+	out->condition = made;
+	return CUDA_SUCCESS;
+}
+
+/* Its bodies are charged as nodes, too. */
+CUresult wk_do_graph_conditional(struct wk_call *c, const struct vg_graph_conditional_request *in,
+				 struct vg_graph_conditional_reply *out)
+{
+	CUgraphNodeParams params = { .type = CU_GRAPH_NODE_TYPE_CONDITIONAL };
+	struct wk_conditional *made = NULL;
+	PLACE p = { .graph = NULL };
+	CUresult r = in->kind > CU_GRAPH_COND_TYPE_SWITCH || !in->bodies || in->bodies > WK_BODIES ?
+			     CUDA_ERROR_INVALID_VALUE :
+			     find(c, in->graph, 0, ADD, 0, &in->dependencies, &p);
+
+	if (r == CUDA_SUCCESS && !wk_condition_is_known(p.graph, in->condition))
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		made = wk_conditional_new(in->bodies);
+	if (r == CUDA_SUCCESS)
+		r = made ? charge(&p, 1 + (uint64_t)in->bodies) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (r != CUDA_SUCCESS) {
+		free(made);
+		return r;
+	}
+	params.conditional = (CUDA_CONDITIONAL_NODE_PARAMS){ in->condition, (CUgraphConditionalNodeType)in->kind, in->bodies, NULL,
+							     c->context->driver };
+	r = wk_driver.cuGraphAddNode_v2(&p.node, p.graph->driver, p.dependencies, NULL, p.count, &params);
+	if (r == CUDA_SUCCESS)
+		wk_conditional_keep(p.graph->graph, made, p.node, &params.conditional);
+	else
+		free(made);
+	return added(&p, r, &out->added);
+}
+
 /* The driver takes none of another shape, so the executable graph has no more nodes than before. */
 CUresult wk_do_graph_exec_child(struct wk_call *c, const struct vg_graph_exec_child_request *in)
 {

@@ -355,6 +355,7 @@ void wk_graph_free(struct wk_graph *g)
 		return;
 	wk_nodes_refund(g->weight);
 	wk_holds_drop(&g->holds);
+	wk_conditionals_free(g);
 	free(g->nodes);
 	free(g);
 }

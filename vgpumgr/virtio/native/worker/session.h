@@ -87,6 +87,19 @@ CUresult wk_read_nodes(const struct wk_object *graph, const struct vg_bytes *in,
 /* ops_stream.c: the driver's parameters, made anew from what they say; each address is checked, its memory stays for the call. */
 CUresult wk_read_memory_operations(struct wk_call *c, const struct vg_bytes *given, CUstreamBatchMemOpParams *list,
 				   unsigned int *count, bool *waits);
+/* conditional.c: the conditional node that one is; NULL: another kind of node. */
+const struct wk_conditional *wk_conditional_of(const struct wk_graph *graph, CUgraphNode node);
+/* Room for one with so many bodies, kept with wk_conditional_keep() once the driver has it; NULL: out of memory. */
+struct wk_conditional *wk_conditional_new(uint32_t bodies);
+void wk_conditional_keep(struct wk_graph *graph, struct wk_conditional *made, CUgraphNode node,
+			 const CUDA_CONDITIONAL_NODE_PARAMS *params);
+void wk_conditional_drop(struct wk_graph *graph, CUgraphNode node);
+void wk_conditionals_free(struct wk_graph *graph);
+/* Whether the guest was given that handle, for this graph or for one around it. */
+bool wk_condition_is_known(const struct wk_object *graph, uint64_t condition);
+/* Whether a stream captures into a graph inside of this one: of that node, or of any (WK_EVERY_NODE). */
+enum { WK_EVERY_NODE = UINT32_MAX };
+bool wk_captured_inside(struct wk_session *session, const struct wk_object *graph, uint32_t place);
 /* ops_nodes.c: whether a node is a copy with the guest's memory, which stands there as a child graph. */
 bool wk_is_pair(CUgraphNode node);
 /* graph_reads.c: a node has gone; its graph, if it was one, is not there any more. */

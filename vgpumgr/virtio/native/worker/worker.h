@@ -57,6 +57,7 @@ enum {
 	WK_GATES = 4096,          /* host functions that wait in streams */
 	WK_NODES = 1 << 20,       /* and edges, of all graphs of one guest process, executable ones and child graphs included */
 	WK_HOSTS = 16384,         /* functions and copies of the guest's in them */
+	WK_BODIES = 256,          /* of one conditional node */
 };
 
 #define WK_SPACE_BYTES (1ull << 44) /* addresses that one guest process may have reserved */
@@ -306,12 +307,28 @@ struct wk_holds {
 CUresult wk_holds_add(struct wk_holds *holds, struct wk_object *object);
 CUresult wk_holds_add_all(struct wk_holds *to, const struct wk_holds *from);
 void wk_holds_drop(struct wk_holds *holds);
+/* A conditional node, and the driver's graphs that are its bodies. */
+struct wk_conditional {
+	struct wk_conditional *next;
+	CUgraphNode node;
+	CUcontext context;
+	uint64_t condition;
+	uint32_t kind, count;
+	CUgraph bodies[];
+};
 struct wk_graph {
 	CUgraphNode *nodes;       /* by number; NULL: destroyed. Of an executable graph: none */
 	uint32_t count, room;
 	uint64_t weight;          /* nodes that it is charged with */
 	struct wk_holds holds;
-	uint32_t place;           /* of a child graph: its node's number in its owner */
+	uint32_t place;           /* of a child graph or a body: its node's number in its owner, */
+	uint32_t which;           /* and which of the node's graphs it is */
+	bool body;                /* of a conditional node */
+	bool broken;              /* what was captured into a body may not be in it: nothing is made of the graph any more */
+	struct wk_conditional *conditionals;
+	uint64_t *conditions;     /* the driver's handles, which the guest has been given; those of bodies, too */
+	uint32_t conditions_count;
+	uint32_t before;          /* of a body that is captured into: the nodes it had */
 	/* while a stream captures into it, under wk_numbers_lock; the stream by its handle, as it may go meanwhile: 0: none */
 	_Atomic uint64_t stream;
 	cuuint64_t capture;
