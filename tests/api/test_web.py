@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -35,6 +36,7 @@ from tests.support.clock import FakeClock
 from vgpumgr.cli.gateway import server as gateway_module
 from vgpumgr.cli.gateway.gate import MAX_WRONG
 from vgpumgr.model.page import SECURITY_HEADERS
+from vgpumgr.server.events import EventHub
 
 CSRF = "X-Vgpumgr-Page: 1"
 JSON = "application/json"
@@ -500,6 +502,26 @@ def test_who_hangs_up_frees_the_connection(served: Served, browser: Browser) -> 
     # no thread is left in a read: as many streams again
     with browser.follow() as stream:
         stream.wait_for(b": vgpumgr events")
+
+
+def test_a_stream_that_catches_up_notices_its_end() -> None:
+    """Between two of a thousand missed events the loop has its turn."""
+
+    async def count_turns() -> int:
+        loop = asyncio.get_running_loop()
+        hub = EventHub(FakeClock())
+        for _ in range(50):
+            hub.publish("x")
+        await asyncio.sleep(0.01)
+        turns: list[None] = []
+        stream = hub.stream(0)
+        for _ in range(51):
+            loop.call_soon(turns.append, None)
+            await anext(stream)
+        await stream.aclose()  # type: ignore[attr-defined]
+        return len(turns)
+
+    assert asyncio.run(count_turns()) >= 49
 
 
 def test_more_requests_than_there_are_places_are_told_so(

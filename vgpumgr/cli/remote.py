@@ -102,7 +102,8 @@ class Remote:
                 **list_settings(self._target, read_config(self._target.host)),
                 timeout=_TIMEOUT_S, banner_timeout=_TIMEOUT_S, auth_timeout=_TIMEOUT_S,
             )  # fmt: skip
-            self._client, transport = client, client.get_transport()
+            self._client = client
+            transport = self._client.get_transport()
             # of a page that is open and silent, too, a lost connection is noticed
             transport.set_keepalive(_KEEPALIVE_S)
         return transport
