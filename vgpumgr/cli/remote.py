@@ -28,6 +28,7 @@ from vgpumgr.model.frozen import dataclass
 
 app = App()
 _TIMEOUT_S = 20.0
+_KEEPALIVE_S = 30
 #: hosts that are asked at a time
 _AT_ONCE = 16
 #: what a shell answers with where there is no such command
@@ -73,22 +74,27 @@ class Remote:
         words = ["vgpumgr", *(["--machine", machine] if machine else []), "host", "dial-stdio"]
         self._command = shlex.join(words)
         self._client: Any = None
+        self._lock = threading.Lock()
 
     def connect(self) -> Stream:
         """A channel to the daemon there. Raises RemoteHostError."""
         from paramiko import SSHException
 
         try:
-            channel = self._open().get_transport().open_session(timeout=_TIMEOUT_S)
+            with self._lock:
+                transport = self._open()
+            channel = transport.open_session(timeout=_TIMEOUT_S)
             channel.exec_command(self._command)
-        except (SSHException, OSError) as error:
+        except (SSHException, OSError, EOFError) as error:
             raise self._explain(error) from error
         return _Channel(channel, self.name)
 
     def _open(self) -> Any:
+        """The transport of the connection, which is made again where it has ended."""
         import paramiko
 
-        if self._client is None:
+        transport = self._client.get_transport() if self._client else None
+        if transport is None or not transport.is_active():
             client = paramiko.SSHClient()
             client.load_system_host_keys()
             client.set_missing_host_key_policy(paramiko.RejectPolicy())
@@ -97,7 +103,10 @@ class Remote:
                 timeout=_TIMEOUT_S, banner_timeout=_TIMEOUT_S, auth_timeout=_TIMEOUT_S,
             )  # fmt: skip
             self._client = client
-        return self._client
+            transport = self._client.get_transport()
+            # of a page that is open and silent, too, a lost connection is noticed
+            transport.set_keepalive(_KEEPALIVE_S)
+        return transport
 
     def _explain(self, error: Exception) -> RemoteHostError:
         import paramiko
@@ -183,6 +192,10 @@ class _Channel:
             cause=_find_cause(said) or "vgpumgr host dial-stdio ended",
             hint="there: systemctl start vgpumgr.socket",
         )
+
+    def shutdown(self, _how: int, /) -> object:
+        """Ends a read that another thread is in."""
+        return self._channel.close()
 
     def close(self) -> None:
         """Hangs up."""

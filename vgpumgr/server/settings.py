@@ -82,6 +82,14 @@ class PoolSettings(_Table):
     )
 
 
+class HistorySettings(_Table):
+    """``[history]``: figures of the last hour, for the plots of the web page."""
+
+    keep: bool = Field(
+        default=True, description="collect figures every 10 seconds, and keep them for an hour"
+    )
+
+
 class LimitSettings(_Table):
     """``[limits]``: limits and timeouts of callers. Root, and the user of the daemon, have no limit per user."""
 
@@ -114,6 +122,7 @@ class Settings(_Table):
     reconcile: ReconcileSettings = ReconcileSettings()
     release: ReleaseSettings = ReleaseSettings()
     repair: RepairSettings = RepairSettings()
+    history: HistorySettings = HistorySettings()
     limits: LimitSettings = LimitSettings()
     pool: PoolSettings = PoolSettings()
 
