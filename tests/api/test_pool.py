@@ -20,7 +20,7 @@ from vgpumgr.pool.leaving import leave_pool
 from vgpumgr.pool.membership import init_pool, join_pool, open_pool
 from vgpumgr.pool.operations import PoolOperations
 from vgpumgr.pool.store.gateway import Endpoints
-from vgpumgr.pool.store.interface import Put, Transaction
+from vgpumgr.pool.store.interface import Delete, Put, Transaction
 
 SHARE = "share:8GiB,30%"
 #: heartbeats each second: what a store that is stopped changes is seen soon
@@ -112,6 +112,14 @@ def test_a_daemon_serves_what_its_machine_joins_until_it_leaves(daemon: Daemon) 
     await_true(lambda: read_pool(daemon) is None)
     with pytest.raises(PoolNotFoundError):
         ask("describe")
+    join(daemon)
+    await_true(lambda: serves(daemon))
+    # a host that was removed says so, and comes back once it has joined again
+    with open_pool(None) as pool:
+        gone = tuple(Delete(f"p/{key}/a") for key in ("host", "alive"))
+        pool.store.transact(Transaction((), gone))
+    found = await_true(lambda: (p := read_pool(daemon)) and not p["answers"] and p)
+    assert "does not serve: host a of this machine is not in the pool" in found["text"]
     join(daemon)
     await_true(lambda: serves(daemon))
 

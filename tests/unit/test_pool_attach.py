@@ -19,6 +19,7 @@ from tests.support.pool_host import PoolHost, choose_machine
 from vgpumgr.app.application import Application
 from vgpumgr.app.metrics import Collected, list_samples
 from vgpumgr.app.metrics_source import MetricsSource
+from vgpumgr.app.operations.claims import recover_claims
 from vgpumgr.app.operations.recovery import Policy
 from vgpumgr.app.operations.shares import set_share
 from vgpumgr.errors import (
@@ -28,6 +29,7 @@ from vgpumgr.errors import (
     ClaimNotGrantedError,
     ClaimUnusableError,
     GpuLeasedError,
+    LibvirtDownError,
     PoolNotFoundError,
     PoolStoreError,
     RolledBackError,
@@ -272,6 +274,14 @@ def test_a_whole_gpu_is_passed_through_where_it_has_an_iommu_group(
     assert (dry.plan.result["profile"], dry.plan.result["backend"]) == ("passthrough",) * 2
     share = host.service.attach(AttachRequest("vm02", claim="all", backend="forward"), dry_run=True)
     assert share.plan.result["profile"] == "share:80GiB,100%"
+    for profile in ("passthrough", "1g.10gb", "share:1/1"):
+        local = AttachRequest("vm02", profile, gpu="0", hello_timeout_s=0)
+        refuse(GpuLeasedError, lambda local=local: host.service.attach(local))  # type: ignore[misc]
+    before = host.bench.snapshot()
+    assert attach(host, "vm02", "all").attachments[0].backend == "passthrough"
+    assert host.list_drift() == []
+    host.service.detach("vm02")
+    assert host.bench.snapshot() == before
     functions = host.bench.pci.functions
     functions[GPU] = replace(functions[GPU], group=None)
     dry = host.service.attach(AttachRequest("vm02", claim="all"), dry_run=True)
@@ -394,6 +404,15 @@ def test_a_record_is_rebuilt_with_its_claim(host: PoolHost) -> None:
     host.recover()
     (rebuilt,) = host.bench.store.list_attachments()
     assert rebuilt.claim == record.claim
+    # while the record is lost, and only the VM's metadata say it, the claim is not released
+    host.bench.store.delete_attachment(record.id)
+    (kept,) = recover_claims(host.parts)
+    assert (kept.done, "not recorded" in kept.text) == (False, True)
+    host.bench.hypervisor.fail["list_vms"] = LibvirtDownError("libvirt is down")
+    (kept,) = recover_claims(host.parts)
+    assert (kept.done, "libvirt is down" in kept.text) == (False, True)
+    assert "a/train" in host.view().uses
+    host.recover()
     with open_pool(None) as pool:
         pool.store.transact(Transaction((), (Delete(use_key("a", "train")),)))
     assert host.recover() == [('holds it for vm "vm01" again', True)]

@@ -239,6 +239,8 @@ def _list_operations(session: Session) -> Iterable[str]:
 def _list_claims(session: Session) -> Iterable[str]:
     from vgpumgr.cli.backend import open_pool
 
+    if session.options.host:
+        return []  # its pool is known there
     with open_pool(session.options) as pool:
         return [row["name"] for row in pool.list_claims()]
 

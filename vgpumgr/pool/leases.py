@@ -55,11 +55,13 @@ class PoolLeases:
             view = pool.view()
             lease = self._check(view, find_claim(view, claim), host)
             _check_unused(view, lease, None)
-            gpu = next(
-                gpu for gpu in view.gpus.values() if (gpu.host, gpu.index) == (host, lease.gpus[0])
-            )
+            places = {(gpu.host, gpu.index): gpu.uuid for gpu in view.gpus.values()}
+            uuid = places.get((host, lease.gpus[0]))
+            if uuid is None:
+                why = f"its GPU {lease.gpus[0]} is not in the pool any more"
+                raise _refuse(view.claims[claim], why, "vgpumgr pool join")
             part = ClaimPart(claim, host, view.find_token(lease))
-            return LeasedGpu(part, gpu.uuid, lease.memory_bytes, lease.compute_percent)
+            return LeasedGpu(part, uuid, lease.memory_bytes, lease.compute_percent)
 
     def hold(self, part: ClaimPart, user: ClaimUser) -> None:
         """See ``Leases``."""

@@ -8,12 +8,12 @@ from dataclasses import replace
 from vgpumgr.app.context import Parts
 from vgpumgr.app.documents.operations import ActionDocument, PoolSeenDocument
 from vgpumgr.app.transactions import open_change
-from vgpumgr.errors import UsageError, VgpumgrError
-from vgpumgr.model.attachment import ClaimPart
+from vgpumgr.errors import ClaimInUseError, UsageError, VgpumgrError
+from vgpumgr.model.attachment import AttachmentRecord, ClaimPart
 from vgpumgr.model.choices import Backend, BackendChoice
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.model.shares import make_share
-from vgpumgr.state.leases import ClaimUser, LeasedGpu
+from vgpumgr.state.leases import ClaimUse, ClaimUser, LeasedGpu
 
 #: all of a GPU, where it cannot be passed through
 _ALL = "share:1/1"
@@ -92,29 +92,37 @@ def recover_claims(parts: Parts) -> list[ActionDocument]:
             return []
         text = f"not compared with what the pool's store has: {error}"
         return [ActionDocument(subject="claims", text=text, done=False)]
+    found = [_release(parts, use) for use in uses if use.user.attachment not in records]
     held = {use.user.attachment for use in uses}
-    gone = [use for use in uses if use.user.attachment not in records]
-    found = [
-        _try(
-            f"claim {use.part.name}",
-            f"released it: {use.user.noun} {use.user.name} has no attachment {use.user.attachment} here",
-            lambda use=use: parts.leases.release(use.part, use.user.attachment),  # type: ignore[misc]
-        )
-        for use in gone
-    ]
-    for record in claims:
-        part = record.claim
-        if part is not None and record.id not in held:
-            found.append(
-                _try(
-                    f"claim {part.name}",
-                    f"holds it for {record.holder} again",
-                    lambda part=part, record=record: parts.leases.hold(  # type: ignore[misc]
-                        part, ClaimUser.of_record(record)
-                    ),
-                )
-            )
+    found += [_hold(parts, record) for record in claims if record.id not in held]
     return found
+
+
+def _release(parts: Parts, use: ClaimUse) -> ActionDocument:
+    user = use.user
+
+    def release() -> None:
+        # a VM's metadata may have what the record was, and its domain the devices
+        vms = parts.hypervisor.list_vms() if user.noun == "vm" else ()
+        if any(vm.find_note(user.attachment) is not None for vm in vms):
+            raise ClaimInUseError(
+                f"attachment {user.attachment} is in the metadata of vm {user.name}, and not recorded"
+            )
+        parts.leases.release(use.part, user.attachment)
+
+    text = f"released it: {user.noun} {user.name} has no attachment {user.attachment} here"
+    return _try(f"claim {use.part.name}", text, release)
+
+
+def _hold(parts: Parts, record: AttachmentRecord) -> ActionDocument:
+    part = record.claim
+    assert part is not None
+    user = ClaimUser.of_record(record)
+    return _try(
+        f"claim {part.name}",
+        f"holds it for {record.holder} again",
+        lambda: parts.leases.hold(part, user),
+    )
 
 
 def _try(subject: str, text: str, act: Callable[[], None]) -> ActionDocument:

@@ -189,8 +189,8 @@ class Recovery:
                 left = self._repair_without_libvirt(repair, outcome, policy, down)
             else:
                 left = self._repair_all(repair, bool(actions), policy, choose_releases)
-                if not needs_libvirt:  # what the daemon does by itself waits for no store
-                    actions += recover_claims(self._parts)
+            if not needs_libvirt:  # what the daemon does by itself waits for no store
+                actions += recover_claims(self._parts)
         layouts = find_drift_of_layouts(self._parts)
         host = [*find_store_drift(self._parts), *layouts, *find_host_drift(self._parts)]
         differs = _describe([*left, *host])
