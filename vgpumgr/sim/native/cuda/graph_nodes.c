@@ -362,6 +362,8 @@ static CUresult set(CUresult r, CUgraphExec exec, CUgraphNode handle, struct gra
 	    !memory_may_become(&node->memory, &made->memory))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
+		r = graph_may_have(node->graph, made);
+	if (r == CUDA_SUCCESS)
 		replace(node, made);
 	else
 		node_clear(made);

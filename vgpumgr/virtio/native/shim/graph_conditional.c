@@ -13,21 +13,19 @@
 
 enum { BODIES = 256 };
 
+/* CUDA_ERROR_NOT_SUPPORTED: another one than the current. */
 static CUresult check_context(CUcontext wanted, uint64_t current)
 {
-	static atomic_flag told = ATOMIC_FLAG_INIT;
-
 	if (!wanted || (uint64_t)wanted == current)
 		return CUDA_SUCCESS;
-	return shim_object_get(SHIM_CONTEXT, (uint64_t)wanted) ?
-		       shim_unsupported("a conditional node of another context than the current one", &told) :
-		       CUDA_ERROR_INVALID_VALUE;
+	return shim_object_get(SHIM_CONTEXT, (uint64_t)wanted) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
 }
 
 SHIM_API CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out, CUgraph hGraph, CUcontext ctx,
 						 unsigned int defaultLaunchValue, unsigned int flags)
 {
 	struct vg_graph_condition_request in = { .initial = defaultLaunchValue, .flags = flags };
+	static atomic_flag told = ATOMIC_FLAG_INIT;
 	struct vg_graph_condition_reply out;
 	CUresult r = shim_enter(&in.context);
 
@@ -39,6 +37,8 @@ SHIM_API CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHand
 		r = check_context(ctx, in.context);
 	if (r == CUDA_SUCCESS)
 		r = vg_send_graph_condition(&in, &out);
+	if (r == CUDA_ERROR_NOT_SUPPORTED) /* drivers have them since 12.4 */
+		return shim_unsupported("a conditional handle, with the host's driver or of such a context,", &told);
 	if (r == CUDA_SUCCESS)
 		*pHandle_out = out.condition;
 	return r;
