@@ -1,0 +1,5 @@
+/** Plots of the last hour. */
+
+export function Plots(_: { subject: "gpu" | "vm"; name: string }) {
+  return null;
+}
