@@ -43,6 +43,7 @@ VERBS = (
     Entry("audit", "vgpumgr.cli.daemon", "Check that the daemon's audit log is unchanged."),
     Entry("metrics", "vgpumgr.cli.daemon", "Print the metrics for Prometheus."),
     Entry("top", "vgpumgr.cli.top", "Watch GPUs, slices and VMs."),
+    Entry("web", "vgpumgr.cli.web", "Open the web page of a host's GPUs, slices and VMs."),
     Entry("completion", "vgpumgr.cli.program", "Print the completion script of a shell."),
     Entry("version", "vgpumgr.cli.program", "Show the version of vgpumgr."),
     Entry("help", "vgpumgr.cli.program", "Show the help of a command.", hidden=True),

@@ -7,6 +7,7 @@ import json
 import select
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, BinaryIO, Literal, Protocol
 from urllib.parse import quote, urlencode
 
@@ -30,6 +31,7 @@ _WAIT_S = 30
 _WATCH_S = 1
 _OVER = ("succeeded", "failed", "cancelled", "interrupted")
 _MAX_HEAD = 64 << 10
+_MAX_PART = 64 << 10
 #: retries, and seconds between them, while a busy daemon refuses to report a running operation
 _MAX_REFUSED = 120
 _BUSY_S = 1.0
@@ -43,6 +45,9 @@ class Stream(Protocol):
 
     def makefile(self, mode: Literal["rb"], /) -> Any:
         """A file to read from."""
+
+    def shutdown(self, how: int, /) -> object:
+        """Ends a read that another thread is in."""
 
     def close(self) -> None:
         """Hangs up."""
@@ -72,13 +77,37 @@ class HttpAnswer:
         return data
 
 
+@dataclass(frozen=True, slots=True)
+class OpenAnswer:
+    """An answer whose body still comes: ``parts`` are read as they arrive."""
+
+    status: int
+    headers: Mapping[str, str]
+    parts: Iterator[bytes]
+
+
+@contextlib.contextmanager
+def exchange(
+    stream: Stream,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[OpenAnswer]:
+    """One request and its answer on a connected stream. Raises DaemonAnswerError, also while parts are read."""
+    _send(stream, method, path, body, headers)
+    with stream.makefile("rb") as file, _explaining_hang_up():
+        status, fields = _read_head(file)
+        yield OpenAnswer(status, fields, iter(()) if method == "HEAD" else _read_body(file, fields))
+
+
 class HttpBackend:
     """The application behind a daemon's API; see ``session.Backend``."""
 
     def __init__(
         self, connect: Connect, streams: Streams | None = None, *, no_wait: bool = False
     ) -> None:
-        self._connect = connect
+        self.connect = connect
         self._streams = streams
         self._no_wait = no_wait
 
@@ -91,14 +120,14 @@ class HttpBackend:
         try:
             document = self.request(route.method, path, body).document()
         except (RouteNotFoundError, MethodNotAllowedError, UsageError) as error:
-            raise self._explain_version(error) from None
+            raise self.explain_version(error) from None
         if route.kind is Kind.READ or "operation" not in document or "plan" in document:
             return document
         if self._no_wait:
             raise OperationBegun(document["operation"])
         return self._wait(document["operation"]["id"])
 
-    def _explain_version(self, error: VgpumgrError) -> VgpumgrError:
+    def explain_version(self, error: VgpumgrError) -> VgpumgrError:
         """What a daemon does not understand may be another version's: then the error says so."""
         try:
             theirs = str(self.request("GET", API).document()["version"])
@@ -113,12 +142,11 @@ class HttpBackend:
         self, method: str, path: str, body: bytes | None = None, **headers: str
     ) -> HttpAnswer:
         """One request on a connection of its own."""
-        with contextlib.closing(self._connect()) as stream:
-            _send(stream, method, path, body, headers)
-            with stream.makefile("rb") as file, _explaining_hang_up():
-                status, fields = _read_head(file)
-                data = b"" if method == "HEAD" else _read_body(file, fields)
-                return HttpAnswer(status, fields, data)
+        with (
+            contextlib.closing(self.connect()) as stream,
+            exchange(stream, method, path, body, headers) as answer,
+        ):
+            return HttpAnswer(answer.status, answer.headers, b"".join(answer.parts))
 
     def read_metrics(self, openmetrics: bool) -> dict[str, Any]:
         """The daemon's metrics, which are text, as the application's document."""
@@ -131,15 +159,12 @@ class HttpBackend:
 
     def listen(self, path: str) -> Iterator[dict[str, Any]]:
         """Server-sent events, until either side ends."""
-        with contextlib.closing(self._connect()) as stream:
-            _send(stream, "GET", path, None, {})
-            with stream.makefile("rb") as file, _explaining_hang_up():
-                status, fields = _read_head(file)
-                if status != 200:
-                    HttpAnswer(status, fields, _read_body(file, fields)).document()
-                for line in _read_lines(file, fields):
-                    if line.startswith(b"data: "):
-                        yield json.loads(line[6:])
+        with contextlib.closing(self.connect()) as stream, exchange(stream, "GET", path) as answer:
+            if answer.status != 200:
+                HttpAnswer(answer.status, answer.headers, b"".join(answer.parts)).document()
+            for line in _read_lines(answer.parts):
+                if line.startswith(b"data: "):
+                    yield json.loads(line[6:])
 
     def wait_operation(self, operation_id: str) -> dict[str, Any]:
         """The operation when it has ended; a terminal shows the step that runs. Asks again if a busy daemon refuses,
@@ -274,16 +299,20 @@ def _explaining_hang_up() -> Iterator[None]:
         raise _hung_up(str(error)) from error
 
 
-def _read_body(file: BinaryIO, fields: Mapping[str, str]) -> bytes:
+def _read_body(file: BinaryIO, fields: Mapping[str, str]) -> Iterator[bytes]:
     if "content-length" in fields:
-        length = int(fields["content-length"])
-        body = file.read(length)
-        if len(body) != length:
-            raise DaemonAnswerError("the daemon's answer is cut off")
-        return body
-    if fields.get("transfer-encoding") == "chunked":
-        return b"".join(_read_chunks(file))
-    return file.read()
+        left = int(fields["content-length"])
+        while left:
+            part = file.read(min(left, _MAX_PART))
+            if not part:
+                raise DaemonAnswerError("the daemon's answer is cut off")
+            left -= len(part)
+            yield part
+    elif fields.get("transfer-encoding") == "chunked":
+        yield from _read_chunks(file)
+    else:
+        while part := file.read(_MAX_PART):
+            yield part
 
 
 def _read_chunks(file: BinaryIO) -> Iterator[bytes]:
@@ -292,13 +321,10 @@ def _read_chunks(file: BinaryIO) -> Iterator[bytes]:
         file.readline(8)
 
 
-def _read_lines(file: BinaryIO, fields: Mapping[str, str]) -> Iterator[bytes]:
-    if fields.get("transfer-encoding") != "chunked":
-        yield from (line.rstrip(b"\r\n") for line in file)
-        return
+def _read_lines(parts: Iterator[bytes]) -> Iterator[bytes]:
     rest = b""
-    for chunk in _read_chunks(file):
-        *lines, rest = (rest + chunk).split(b"\n")
+    for part in parts:
+        *lines, rest = (rest + part).split(b"\n")
         yield from lines
 
 

@@ -73,21 +73,27 @@ class Remote:
         words = ["vgpumgr", *(["--machine", machine] if machine else []), "host", "dial-stdio"]
         self._command = shlex.join(words)
         self._client: Any = None
+        self._lock = threading.Lock()
 
     def connect(self) -> Stream:
         """A channel to the daemon there. Raises RemoteHostError."""
         from paramiko import SSHException
 
         try:
-            channel = self._open().get_transport().open_session(timeout=_TIMEOUT_S)
+            with self._lock:
+                transport = self._open()
+            channel = transport.open_session(timeout=_TIMEOUT_S)
             channel.exec_command(self._command)
         except (SSHException, OSError) as error:
             raise self._explain(error) from error
         return _Channel(channel, self.name)
 
     def _open(self) -> Any:
+        """The transport of the connection, which is made again where it has ended."""
         import paramiko
 
+        if self._client is not None and not self._client.get_transport().is_active():
+            self._client = None
         if self._client is None:
             client = paramiko.SSHClient()
             client.load_system_host_keys()
@@ -97,7 +103,7 @@ class Remote:
                 timeout=_TIMEOUT_S, banner_timeout=_TIMEOUT_S, auth_timeout=_TIMEOUT_S,
             )  # fmt: skip
             self._client = client
-        return self._client
+        return self._client.get_transport()
 
     def _explain(self, error: Exception) -> RemoteHostError:
         import paramiko
@@ -183,6 +189,10 @@ class _Channel:
             cause=_find_cause(said) or "vgpumgr host dial-stdio ended",
             hint="there: systemctl start vgpumgr.socket",
         )
+
+    def shutdown(self, _how: int, /) -> object:
+        """Ends a read that another thread is in."""
+        return self._channel.close()
 
     def close(self) -> None:
         """Hangs up."""

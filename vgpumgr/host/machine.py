@@ -37,6 +37,8 @@ from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import parse_set
 
 LIB_DIR = Path(__file__).resolve().parent.parent / "_lib"
+#: the files of the web page, where they were built
+WEB_DIR = LIB_DIR.with_name("_web")
 KERNEL_LOG = "/dev/kmsg"
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_RUNTIME_DIR", "PYTHONPATH")
 

@@ -24,6 +24,7 @@ from vgpumgr.errors import (
 from vgpumgr.host.sockets import Peer
 from vgpumgr.model.routes import ROUTES, SYSTEM_ROUTES, Role, Route
 from vgpumgr.server.context import Context
+from vgpumgr.server.page import Page
 from vgpumgr.server.responses import encode_error, list_headers
 
 Message = MutableMapping[str, Any]
@@ -97,6 +98,7 @@ class Middleware:
         self._app = app
         self._context = context
         self._routes = RouteTable()
+        self._page = Page()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """One request."""
@@ -104,6 +106,10 @@ class Middleware:
             return
         peer: Peer | None = scope["state"].get("peer")
         try:
+            if self._page.serves(scope["raw_path"]):
+                self._context.access.check(peer, Role.VIEWER)
+                await self._serve_page(scope, send)
+                return
             route = self._admit(scope, peer)
             if scope["method"] == "HEAD":
                 # the server leaves the body out
@@ -153,6 +159,14 @@ class Middleware:
                 "the request did not arrive in time",
                 why=f"its body may take {self._context.limits.times.body_s:g} s",
             ) from None
+
+    async def _serve_page(self, scope: Message, send: Send) -> None:
+        """A file of the web page. Raises as ``Page.find``."""
+        found = await asyncio.to_thread(self._page.find, scope["method"], scope["raw_path"])
+        headers = [(name.lower().encode(), value.encode()) for name, value in found.headers]
+        headers.append((b"content-length", b"%d" % len(found.body)))
+        await send({"type": "http.response.start", "status": found.status, "headers": headers})
+        await send({"type": "http.response.body", "body": found.body})
 
     async def _serve_cached(self, scope: Message, send: Send) -> bool:
         if scope["query_string"]:

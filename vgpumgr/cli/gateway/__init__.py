@@ -1,0 +1,1 @@
+"""The gateway of ``vgpumgr web``: HTTP on the loopback interface, for one browser, to the daemon."""

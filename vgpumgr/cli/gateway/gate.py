@@ -1,0 +1,165 @@
+"""Who may come through: decides on each request of one session of ``vgpumgr web``.
+
+The address that the command prints has a token that works once. The browser gets a cookie for it. The other
+checks refuse what another page, in the same browser, makes the browser send.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
+
+from vgpumgr.cli.gateway.requests import Request
+from vgpumgr.errors import AccessDeniedError, RouteNotFoundError, VgpumgrError
+from vgpumgr.model.frozen import dataclass
+from vgpumgr.model.page import PAGE, SECURITY_HEADERS
+from vgpumgr.model.routes import API
+
+if TYPE_CHECKING:
+    from vgpumgr.host.clock import Clock
+
+#: wrong tokens that are answered in a minute; more of them are refused unread, and the right one never is
+MAX_WRONG = 10
+_WRONG_S = 60.0
+_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the gateway answers by itself."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+
+
+class Gate:
+    """One session: from its start until it expires."""
+
+    def __init__(
+        self, clock: Clock, port: int, expires_s: float, *, read_only: bool, command: str
+    ) -> None:
+        self._clock = clock
+        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        self._end_s = clock.monotonic_s() + expires_s
+        self.read_only = read_only
+        self._command = command
+        self._token: str | None = secrets.token_urlsafe(_BYTES)
+        # cookies of one host go to all its ports: a name of its own keeps two sessions apart
+        self._cookie_name = f"vgpumgr-{port}-{secrets.token_hex(4)}"
+        self._cookie = secrets.token_urlsafe(_BYTES)
+        self._wrong: deque[float] = deque(maxlen=MAX_WRONG)
+        self.address = f"http://127.0.0.1:{port}{PAGE}/?token={self._token}"
+
+    def check(self, request: Request) -> Reply | None:
+        """What to answer; None: the request goes on to the daemon."""
+        try:
+            return self._check_sender(request) or self._check_session(request)
+        except VgpumgrError as error:
+            return answer_error(error, error.http_status)
+
+    def _check_sender(self, request: Request) -> Reply | None:
+        """Whether it comes from a page of this address, in a browser that was sent here by it."""
+        host = request.find("host")
+        if host not in self._hosts:
+            error = AccessDeniedError(
+                "the request is for another host", hint=f"{self._command}, and its address"
+            )
+            return answer_error(error, 421)
+        origin, site = request.find("origin"), request.find("sec-fetch-site")
+        if origin not in (None, f"http://{host}") or site not in (None, "none", "same-origin"):
+            raise AccessDeniedError("the request comes from another page")
+        return None
+
+    def _check_session(self, request: Request) -> Reply | None:
+        given = parse_qs(request.query).get("token") if request.path == f"{PAGE}/" else None
+        expired = self._clock.monotonic_s() >= self._end_s
+        if given and request.method == "GET" and not expired:
+            if self._take(given):
+                return self._enter(("Set-Cookie", self._format_cookie()))
+            if not self._has_cookie(request):
+                return self._count_wrong()
+        if expired or not self._has_cookie(request):
+            return self._answer_stranger(request)
+        # reloaded with the token in its address, or without a path
+        if given or request.path == "/":
+            return self._enter()
+        self._check_request(request)
+        return None
+
+    def _check_request(self, request: Request) -> None:
+        """What the browser of the session may send."""
+        if not any(request.path == at or request.path.startswith(f"{at}/") for at in (PAGE, API)):
+            raise RouteNotFoundError("there is no such path", hint=f"{PAGE}/")
+        if request.reads:
+            return
+        if self.read_only:
+            raise AccessDeniedError(
+                "this page changes nothing", why="it was opened with --read-only"
+            )
+        # no form, and no page of another origin, can send such a field
+        if request.find("x-vgpumgr-page") != "1":
+            raise AccessDeniedError("the request does not come from the page")
+
+    def _take(self, given: Sequence[str]) -> bool:
+        """Whether it is the token, which is then used."""
+        if self._token is None or len(given) != 1 or not _is_same(given[0], self._token):
+            return False
+        self._token = None
+        return True
+
+    def _enter(self, *headers: tuple[str, str]) -> Reply:
+        no_store = ("Cache-Control", "no-store")
+        return Reply(303, (("Location", f"{PAGE}/"), no_store, *headers, *SECURITY_HEADERS))
+
+    def _format_cookie(self) -> str:
+        return f"{self._cookie_name}={self._cookie}; HttpOnly; SameSite=Strict; Path=/"
+
+    def _has_cookie(self, request: Request) -> bool:
+        pairs = (pair.strip() for line in request.find_all("cookie") for pair in line.split(";"))
+        named = [p.partition("=")[2] for p in pairs if p.partition("=")[0] == self._cookie_name]
+        return len(named) == 1 and _is_same(named[0], self._cookie)
+
+    def _count_wrong(self) -> Reply:
+        now_s = self._clock.monotonic_s()
+        if len(self._wrong) == MAX_WRONG and now_s - self._wrong[0] < _WRONG_S:
+            return _answer_text(429, "Too many wrong addresses. Try again in a minute.\n")
+        self._wrong.append(now_s)
+        return self._answer_outside()
+
+    def _answer_stranger(self, request: Request) -> Reply:
+        if request.path == API or request.path.startswith(f"{API}/"):
+            error = AccessDeniedError(
+                "no session of the web page, or it has ended", hint=self._command
+            )
+            return answer_error(error, 401)
+        return self._answer_outside()
+
+    def _answer_outside(self) -> Reply:
+        return _answer_text(
+            401,
+            "This browser has no session here, or it has ended.\n"
+            f"Each address works once. For a new one, run again: {self._command}\n",
+        )
+
+
+def answer_error(error: VgpumgrError, status: int) -> Reply:
+    """The envelope of every error, as the daemon has it."""
+    body = json.dumps({"schema": "vgpumgr/v1", "error": error.as_dict()}).encode()
+    more = (("Retry-After", "1"),) if status == 503 else ()
+    kind = ("Content-Type", "application/json")
+    return Reply(status, (kind, ("Cache-Control", "no-store"), *more, *SECURITY_HEADERS), body)
+
+
+def _answer_text(status: int, text: str) -> Reply:
+    kind = ("Content-Type", "text/plain; charset=utf-8")
+    return Reply(status, (kind, ("Cache-Control", "no-store"), *SECURITY_HEADERS), text.encode())
+
+
+def _is_same(given: str, wanted: str) -> bool:
+    return hmac.compare_digest(given.encode(), wanted.encode())
