@@ -84,20 +84,16 @@ def machine_of_vms() -> Iterator[Attached]:
             write_snapshot(MachineTree(bus, {}, {}).root(), machine_dir / "root")
             machine = find_machine("dgx-a100")
         with NvmlClient(machine) as nvml:
-            yield make_scene(machine, nvml, _make_hypervisor())
+            yield _make_scene(machine, nvml)
 
 
-def _make_hypervisor() -> FakeHypervisor:
-    return FakeHypervisor(
+def _make_scene(machine: Machine, nvml: NvmlClient) -> Attached:
+    hypervisor = FakeHypervisor(
         [
             FakeVm("vm01", UUID_PC, Domain.from_xml(PC)),
             FakeVm("vm02", UUID_Q35, Domain.from_xml(Q35).changed(mdev_hostdevs=())),
         ]
     )
-
-
-def make_scene(machine: Machine, nvml: NvmlClient, hypervisor: FakeHypervisor) -> Attached:
-    """The application on a simulated machine that runs, with these VMs."""
     store = Store(Path(machine.state_dir) / "state.sqlite", "test")
     parts = Parts(
         nvml=nvml,

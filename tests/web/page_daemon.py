@@ -2,26 +2,31 @@
 
 The simulated machine NAME runs below ROOT with the simulator's NVML and genuine keepers; libvirt is a fake in memory with four VMs.
 While ROOT/down exists SIGTERM ends only the serving, and it begins again when the file is removed: a restart that the VMs outlive.
+While ROOT/refuse exists libvirt answers with an error.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
-from tests.support.attached_machine import Attached, make_scene
 from tests.support.domains import PC, UUID_PC
 from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.fake_hypervisor import Machine as FakeVm
+from vgpumgr.app.application import Application, open_application
 from vgpumgr.domain.domain import Domain
-from vgpumgr.host.machine import find_machine
-from vgpumgr.nvml.client import NvmlClient
+from vgpumgr.domain.hypervisor import Vm
+from vgpumgr.errors import LibvirtError
+from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.server.server import _listen, _only_daemon, serve
 from vgpumgr.sim.fuse import write_snapshot
-from vgpumgr.sim.machine import create_machine, load_machine, read_machine
+from vgpumgr.sim.machine import create_machine, load_machine, machine_env, read_machine
 from vgpumgr.sim.pcibus import PciBus
 from vgpumgr.sim.tree import MachineTree
 
@@ -30,18 +35,36 @@ MARKUP = "<img src=x onerror=alert(1)>"
 NAMES = ("vm01", "vm02", "vm03", MARKUP)
 
 
+class Hypervisor(FakeHypervisor):
+    """One that can be gone for a while."""
+
+    def __init__(self, machines: list[FakeVm], refuse: Path) -> None:
+        super().__init__(machines)
+        self._refuse = refuse
+
+    def list_vms(self) -> tuple[Vm, ...]:
+        if self._refuse.exists():
+            raise LibvirtError("libvirt does not answer", cause="test: no socket")
+        return super().list_vms()
+
+
 def main() -> None:
     """Serve until it is killed."""
     root, name = Path(sys.argv[1]), sys.argv[2]
     data = Path(sys.argv[3]) if len(sys.argv) > 3 else None
     directory = create_machine(name, data)
     definition = read_machine(data, name) if data else load_machine(name)
-    write_snapshot(
-        MachineTree(PciBus.of(definition.functions()), {}, {}).root(), directory / "root"
-    )
-    machine = find_machine(name)
-    with NvmlClient(machine) as nvml:
-        _serve_again(make_scene(machine, nvml, FakeHypervisor(make_vms())), root / "down")
+    tree = MachineTree(PciBus.of(definition.functions()), {}, {})
+    write_snapshot(tree.root(), directory / "root")
+    os.environ.update(machine_env(name))
+    hypervisor = Hypervisor(make_vms(), root / "refuse")
+
+    @contextmanager
+    def open_fake(_machine: Machine) -> Iterator[FakeHypervisor]:
+        yield hypervisor
+
+    with mock.patch("vgpumgr.app.context._open_hypervisor", open_fake):
+        _serve_again(find_machine(name), root / "down")
 
 
 def make_vms() -> list[FakeVm]:
@@ -53,17 +76,19 @@ def make_vms() -> list[FakeVm]:
     ]
 
 
-def _serve_again(scene: Attached, down: Path) -> None:
-    with _only_daemon(scene.machine):
-        while True:
-            with _listen(scene.machine) as listener:
-                asyncio.run(
-                    serve(scene.machine, listener, lambda: nullcontext(scene.application))
-                )
-            if not down.exists():
-                return
-            while down.exists():
-                time.sleep(0.05)
+def _serve_again(machine: Machine, down: Path) -> None:
+    @contextmanager
+    def open_one() -> Iterator[Application]:
+        with open_application(machine.name) as application:
+            yield application
+
+    while True:
+        with _only_daemon(machine), _listen(machine) as listener:
+            asyncio.run(serve(machine, listener, open_one))
+        if not down.exists():
+            return
+        while down.exists():
+            time.sleep(0.05)
 
 
 if __name__ == "__main__":

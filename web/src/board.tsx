@@ -26,14 +26,13 @@ const part = (share: number): string => `${(share * 100).toFixed(3)}%`;
 function Area({ from, width, look, title, detail, children }: AreaProps) {
   return (
     <svg x={part(from)} y="0" width={part(width)} height={HEIGHT} class={`area ${look}`}>
-      <rect x={GAP / 2} y={GAP / 2} width="100%" height={HEIGHT - GAP} rx="3" class="base" />
+      <rect x={GAP / 2} y={GAP / 2} height={HEIGHT - GAP} rx="3" class="base" />
       {(look === "idle" || look === "run" || look === "going") && (
-        <rect x={GAP / 2} y={GAP / 2} width="100%" height={HEIGHT - GAP} class="texture" fill={`url(#texture-${look})`} />
+        <rect x={GAP / 2} y={GAP / 2} height={HEIGHT - GAP} rx="3" class="texture" fill={`url(#texture-${look})`} />
       )}
       {children}
       <text x="7" y="24" class="title">{title}</text>
       {detail && <text x="7" y="42" class="detail">{detail}</text>}
-      <rect x="100%" y="0" width={GAP} height={HEIGHT} transform={`translate(${-GAP} 0)`} class="gap" />
     </svg>
   );
 }
@@ -112,7 +111,7 @@ function drawShares(name: string, total: number, holders: readonly ShareHolderDo
     const detail = `${gib(holder.memory_bytes)} GiB, ${holder.compute} %`;
     const area = (
       <Area key={holder.attachment} from={from} width={width} look={holder.kind === "run" ? "run" : "vm"} title={holder.name} detail={detail}>
-        <rect x="1" y={HEIGHT - 9} width={part(holder.compute / 100)} height="6" class="bar" />
+        <rect x="1" y={HEIGHT - 9} width={part(Math.min(holder.compute, 100) / 100)} height="6" class="bar" />
       </Area>
     );
     from += width;

@@ -45,7 +45,7 @@ export function LayoutDialog({ gpu: uuid }: { gpu: string }) {
         <ul class="pieces">
           {[...pieces].sort((one, other) => one.placement.start - other.placement.start).map((piece) => (
             <PieceRow key={`${piece.profile}${place(piece.placement)}`} piece={piece} word={piece.instance ? T.stays : T.isNew} label={T.removeAt}
-              verb={T.destroyInstance} onClick={() => remove(piece)} />
+              verb={T.remove} onClick={() => remove(piece)} />
           ))}
           {gone.map((piece) => (
             <PieceRow key={`gone${place(piece.placement)}`} piece={piece} word={T.goes} label={T.keepAt} verb={T.keep} onClick={() => keep(piece)} />

@@ -127,6 +127,7 @@ export const T = {
     hidden: "not permitted", "no keeper": "no keeper", "not ready": "not ready", ready: "ready", waiting: "waiting for the agent",
   } as Record<string, string>,
   limits: "Quota",
+  atMost: "at most",
   limit: "limit",
   used: "used",
   refused: "refused",
@@ -141,7 +142,9 @@ export const T = {
   problems: "Problems",
   sessions: "Sessions that were lost",
   history: "The last hour",
-  historyOf: (title: string) => `${title}, the last hour`,
+  historyOf: (title: string, latest: string) => `${title} in the last hour; the latest value is ${latest}.`,
+  noHistory: "No figure yet. The daemon takes one every 10 seconds.",
+  attachmentNumber: (number: number) => `attachment ${number}`,
 
   attach: "Attach",
   attachTo: (vm: string) => `Attach a slice to ${vm}`,
@@ -175,6 +178,7 @@ export const T = {
   layoutHelp: "Mark instances that go, add instances at free places. Nothing changes before you have seen the plan and agreed.",
   layoutNow: "The board as it would be",
   keep: "Keep",
+  remove: "Remove",
   goes: "goes",
   stays: "stays",
   isNew: "new",
@@ -264,7 +268,7 @@ export const T = {
   } as Record<string, string>,
 
   plots: {
-    memory: "Memory used", load: "Load", power: "Power", temperature: "Temperature", calls: "Calls per second", bytes: "Bytes per second",
-    throttled: "Throttled share of the time",
+    memory_used_bytes: "Memory used", utilisation_ratio: "Load", power_watts: "Power", temperature_celsius: "Temperature",
+    calls_per_second: "Calls per second", bytes_per_second: "Bytes per second", throttled_ratio: "Throttled share of the time",
   } as Record<string, string>,
 };

@@ -34,12 +34,18 @@ export class Unreachable extends Error {}
 /** The token's session is over. */
 export class SessionEnded extends Error {}
 
+/** The daemon is down, or the way to it; libvirt's or a driver's absence is the daemon's own answer. */
+const AWAY = new Set(["VG350", "VG360", "VG361"]);
+
 /** A request with its document. Throws Refusal, Unreachable, SessionEnded. */
 export async function ask<D>(way: Transport, method: string, path: string, body?: unknown, headers?: Record<string, string>) {
   const reply = await way.request(method, path, body, headers);
   if (reply.status === 401) throw new SessionEnded(T.sessionEnded);
-  if (reply.status === 502 || reply.status === 503 || reply.status === 504) throw new Unreachable(readError(reply).error);
-  if (reply.status >= 400) throw new Refusal(readError(reply), reply.status);
+  if (reply.status >= 400) {
+    const parts = readError(reply);
+    if (reply.status >= 502 && (!parts.id || AWAY.has(parts.id))) throw new Unreachable(parts.error);
+    throw new Refusal(parts, reply.status);
+  }
   return { document: reply.body as D, etag: reply.etag };
 }
 
@@ -64,8 +70,8 @@ class FetchTransport implements Transport {
     let response: Response;
     let text: string;
     try {
-      const text_body = body === undefined ? undefined : JSON.stringify(body);
-      response = await fetch(path, { method, headers: all, body: text_body, cache: "no-store" });
+      const content = body === undefined ? undefined : JSON.stringify(body);
+      response = await fetch(path, { method, headers: all, body: content, cache: "no-store" });
       text = await response.text();
     } catch {
       throw new Unreachable(T.noAnswer);

@@ -77,7 +77,7 @@ function Channel({ channel }: { channel: ChannelDocument }) {
   return (
     <Section title={T.channel(channel.profile)}>
       {channel.problem && <p class="note warn">{channel.problem}</p>}
-      <dl class="facts wide">
+      <dl class="facts">
         <Fact name={T.worker}>{T.workerWords[describeWorker(channel)]}</Fact>
         <Fact name={T.transport}>{channel.transport ?? "-"}</Fact>
         <Fact name={T.calls}>{count(channel.calls)}</Fact>
@@ -135,12 +135,14 @@ function Limits({ limits }: { limits: readonly LimitDocument[] }) {
   return (
     <>
       <h3>{T.limits}</h3>
-      <Table label={T.limits} heads={[T.limit, T.used, "", T.limits, T.refused, T.waited]}>
+      <Table label={T.limits} heads={[T.limit, T.used, T.atMost, T.refused, T.waited]}>
         {shown.map((limit) => (
           <tr key={limit.key}>
             <td>{limit.key}</td>
-            <td>{inUnit(limit, limit.used)}</td>
-            <td>{limit.limit !== null && limit.used !== null && <meter min={0} max={limit.limit || 1} value={limit.used} aria-label={limit.key} />}</td>
+            <td>
+              {limit.limit !== null && limit.used !== null && <meter min={0} max={limit.limit || 1} value={limit.used} aria-label={limit.key} />}
+              {inUnit(limit, limit.used)}
+            </td>
             <td>{limit.limit === null ? T.unlimited : inUnit(limit, limit.limit)}</td>
             <td>{count(limit.refused)}</td>
             <td>{duration(limit.waited_s)}</td>
