@@ -20,7 +20,8 @@ from vgpumgr.app.application import find_operation
 from vgpumgr.errors import DaemonBusyError
 from vgpumgr.model.routes import ROUTES, SYSTEM_ROUTES
 from vgpumgr.server.descriptions import FIELDS
-from vgpumgr.server.routes import EXTENSIONS, describe_api
+from vgpumgr.server.routes import describe_api
+from vgpumgr.server.system_routes import EXTENSIONS
 
 ROOT = Path(__file__).parents[2]
 CASES = 100

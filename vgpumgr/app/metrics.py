@@ -246,7 +246,7 @@ class MetricsMissingError(VgpumgrError):
 
 
 class MetricsService:
-    """The operation; ``read`` is MetricsCache's."""
+    """The operation; ``read`` is MetricsCache's, and ``collect`` here."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ class MetricsService:
         statistics: OperationStatistics,
         hostname: str | None = None,
     ) -> None:
-        self._read = read
+        self.collect = read
         self._statistics = statistics
         self._hostname = hostname or platform.node()
 
@@ -265,7 +265,7 @@ class MetricsService:
         MetricsMissingError.
         """
         samples = list_samples(
-            self._read(wait_s), self._statistics.list_counts(), __version__, self._hostname
+            self.collect(wait_s), self._statistics.list_counts(), __version__, self._hostname
         )
         text = format_exposition(samples, openmetrics=openmetrics)
         kind = OPENMETRICS_FORMAT if openmetrics else TEXT_FORMAT

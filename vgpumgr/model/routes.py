@@ -214,6 +214,8 @@ SYSTEM_ROUTES: tuple[Route, ...] = (
     Route("GET", f"{API}/openapi.json", "show_openapi", _READ, _VIEWER, "This API, as OpenAPI."),
     Route("GET", EVENTS, "stream_events", _READ, _VIEWER, "Events, as they happen (SSE)."),
     Route("GET", METRICS, "read_metrics", _READ, _VIEWER, "Metrics for Prometheus."),
+    Route("GET", f"{API}/history", "read_history", _READ, _VIEWER, "Figures of the last hour, for plots."),
+    Route("GET", f"{API}/audit", "list_audit", _READ, _ADMIN, "The last entries of the audit log."),
     Route("GET", OPERATIONS, "list_operations", _READ, _VIEWER, "Operations."),
     Route("GET", f"{OPERATIONS}/{{id}}", "show_operation", _READ, _VIEWER, "One operation."),
     Route(

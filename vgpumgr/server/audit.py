@@ -28,6 +28,8 @@ from vgpumgr.host.sockets import Peer
 FILE_NAME = "audit.jsonl"
 MAX_BYTES = 8 << 20
 KEPT = 4
+#: that one request may read
+MAX_ENTRIES = 1000
 _START = "0" * 64
 #: in this time each user gets one line at once and one line for further refusals
 REFUSALS_S = 60.0
@@ -64,6 +66,20 @@ class AuditLog:
             except OSError as error:
                 raise AuditError("the audit log cannot be written", cause=str(error)) from error
             self._prev, self._number = body["hash"], body["n"]
+
+    def read_last(self, limit: int) -> list[dict[str, Any]]:
+        """At most so many entries, oldest first, of this log and the one that it was rotated into last. Raises
+        AuditError.
+        """
+        lines: list[bytes] = []
+        try:
+            for path in (self.path, self._numbered(1)):
+                if len(lines) < limit and path.exists():
+                    lines = [*read_private(path).splitlines(), *lines]
+        except OSError as error:
+            raise AuditError("the audit log cannot be read", cause=str(error)) from error
+        # what is no entry is what ``vgpumgr audit`` reports
+        return [json.loads(line) for line in lines[-limit:] if _is_entry(line)]
 
     def _write(self, line: bytes) -> None:
         fd = open_private(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vgpumgr.app.history import History
 from vgpumgr.app.metrics import MetricsService
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.machine import Machine
@@ -29,6 +30,7 @@ class Context:
     limits: Limits
     operations: Operations
     metrics: MetricsService
+    history: History
     refusals: RefusalLog
     configuration: Configuration
     machine: Machine

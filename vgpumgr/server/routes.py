@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import functools
 import inspect
-import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
@@ -16,21 +15,15 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from fastapi import Body as JsonBody
 from fastapi import Depends, FastAPI, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 from starlette.exceptions import HTTPException
-from starlette.types import Receive, Scope, Send
 
-from vgpumgr import __version__
 from vgpumgr.app.application import Application, find_operation
 from vgpumgr.app.documents import gpus, operations
 from vgpumgr.app.documents.base import Document
 from vgpumgr.app.documents.operations import (
-    ConfigDocument,
     ErrorDocument,
-    OperationListDocument,
     OperationShowDocument,
-    ServerDocument,
 )
 from vgpumgr.errors import (
     AccessDeniedError,
@@ -54,10 +47,9 @@ from vgpumgr.model.choices import (
 )
 from vgpumgr.model.gpu import MAX_REASON
 from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S, AttachRequest
-from vgpumgr.model.routes import OPERATIONS, ROUTES, SYSTEM_ROUTES, Kind, Role, Route
+from vgpumgr.model.routes import OPERATIONS, ROUTES, SYSTEM_ROUTES, Kind, Route
 from vgpumgr.server.context import Context
 from vgpumgr.server.descriptions import add_descriptions
-from vgpumgr.server.operations import Operation
 from vgpumgr.server.responses import (
     answer_document,
     answer_error,
@@ -65,58 +57,18 @@ from vgpumgr.server.responses import (
     explain_invalid,
     make_etag,
 )
-from vgpumgr.server.settings import describe
-
-EXTENSIONS = (
-    "operations",
-    "events",
-    "events-vm",
-    "etags",
-    "audit",
-    "metrics",
-    "vgpus",
-    "vm-xml",
-    "passthrough",
-    "several-attachments",
-    "vendor-vfs",
-    "sandboxes",
-    "prefer-wait",
-    "gpu-devices",
-    "runs",
-    "channel-sessions",
-    "channel-restart",
-    "checks",
-    "limits",
-    "config",
-    "gpu-drain",
-    "mig-instances",
-    "gpu-health",
-    "doctor-fix",
-    "vm-xml-transport",
-    "why-notes",
-    "instance-holder",
-    "gpu-sensors",
-    "shares",
-)
-#: what is no document
-_TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}
-Id = Annotated[str, Path(alias="id", pattern="^[0-9a-f]{1,16}$", description="or its beginning")]
+from vgpumgr.server.system_routes import MAX_WAIT_S, MODELS, TEXTS, SystemRoutes, answer_operation
 
 
 def add_system_routes(api: FastAPI, context: Context) -> None:
     """Adds what the daemon answers itself; the table says where, and who may call it."""
-    system = SystemRoutes(context)
-    models = {
-        "show_server": ServerDocument,
-        "show_config": ConfigDocument,
-        "list_operations": OperationListDocument,
-    }
+    system = SystemRoutes(context, describe_api)
     for route in SYSTEM_ROUTES:
-        text = _TEXTS.get(route.operation)
+        text = TEXTS.get(route.operation)
         content: dict[str, Any] = (
             {"content": {text: {}}}
             if text
-            else {"model": models.get(route.operation, OperationShowDocument)}
+            else {"model": MODELS.get(route.operation, OperationShowDocument)}
         )
         status = 202 if route.operation == "cancel_operation" else 200
         responses: Responses = {status: {**content, "description": route.summary}}
@@ -125,86 +77,6 @@ def add_system_routes(api: FastAPI, context: Context) -> None:
             add_endpoint(api, context, route, endpoint, {}, in_schema=False)
         else:
             add_endpoint(api, context, route, endpoint, responses, status)
-
-
-class SystemRoutes:
-    """The endpoints of ``SYSTEM_ROUTES``, each by the name of its operation."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    async def show_server(self, request: Request) -> Response:
-        """Which daemon answers."""
-        return answer_document(
-            ServerDocument(
-                version=__version__,
-                api_extensions=list(EXTENSIONS),
-                pid=os.getpid(),
-                machine=self._context.machine.name,
-                role="admin" if request.state.role is Role.ADMIN else "viewer",
-                running_operations=self._context.operations.count_running(),
-            )
-        )
-
-    async def show_config(self) -> Response:
-        """What this daemon was configured to."""
-        context = self._context
-        return answer_document(describe(context.configuration, context.machine, "daemon"))
-
-    async def show_openapi(self) -> Response:
-        """The description of the API."""
-        return JSONResponse(await asyncio.to_thread(describe_api))
-
-    async def list_operations(self) -> Response:
-        """Every operation."""
-        operations = self._context.operations.list_all()
-        return answer_document(OperationListDocument(operations=operations))
-
-    async def show_operation(self, operation_id: Id) -> Response:
-        """One operation."""
-        return _answer_operation(self._context.operations.find(operation_id))
-
-    async def wait_operation(
-        self, operation_id: Id, timeout_s: Annotated[float, Query(ge=0, le=MAX_WAIT_S)] = 30.0
-    ) -> Response:
-        """One operation, when it has ended or the time is over."""
-        operation = self._context.operations.find(operation_id)
-        with contextlib.suppress(TimeoutError):  # the caller sees that it runs on
-            await asyncio.wait_for(operation.over.wait(), timeout_s)
-        return _answer_operation(operation)
-
-    async def cancel_operation(self, operation_id: Id) -> Response:
-        """One operation that ends before its next step."""
-        operation = self._context.operations.find(operation_id)
-        self._context.operations.cancel(operation)
-        return _answer_operation(operation, 202)
-
-    async def stream_events(
-        self,
-        request: Request,
-        last: Annotated[
-            int | None, Header(alias="Last-Event-ID", description="resume behind this one")
-        ] = None,
-    ) -> Response:
-        """Events, as they happen."""
-        return _EventStream(self._context, request.state.peer, last)
-
-    async def read_metrics(
-        self,
-        accept: Annotated[str, Header(description="OpenMetrics, or else Prometheus' text")] = "",
-    ) -> Response:
-        """The exposition."""
-        read = self._context.metrics.read_metrics
-        openmetrics = "application/openmetrics-text" in accept
-        document = await asyncio.to_thread(read, openmetrics=openmetrics)
-        # not as media_type: the version in it is part of the contract
-        return Response(document.text, headers={"content-type": document.content_type})
-
-
-def _answer_operation(
-    operation: Operation, status: int = 200, headers: dict[str, str] | None = None
-) -> Response:
-    return answer_document(OperationShowDocument(operation=operation.document), status, headers)
 
 
 def add_endpoint(
@@ -236,24 +108,6 @@ def add_endpoint(
         include_in_schema=in_schema,
         openapi_extra={"x-role": route.role.name.lower(), "x-kind": str(route.kind)},
     )
-
-
-class _EventStream(StreamingResponse):
-    """Server-sent events; the stream counts against the caller's limit while it lasts."""
-
-    def __init__(self, context: Context, peer: Peer | None, last: int | None) -> None:
-        super().__init__(context.hub.stream(last), media_type="text/event-stream")
-        self._context = context
-        self._peer = peer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See Starlette."""
-        rank = self._context.access.find_rank(self._peer)
-        try:
-            with self._context.limits.listeners.hold(self._peer, rank):
-                await super().__call__(scope, receive, send)
-        except VgpumgrError as error:
-            await answer_error(error)(scope, receive, send)
 
 
 Endpoint = Callable[..., Awaitable[Response]]
@@ -422,7 +276,7 @@ async def _start(
         headers["Preference-Applied"] = f"wait={wait_s:g}"
         with contextlib.suppress(TimeoutError):  # the caller sees that it runs on
             await asyncio.wait_for(operation.over.wait(), wait_s)
-    return _answer_operation(operation, 202, headers)
+    return answer_operation(operation, 202, headers)
 
 
 def _call(
@@ -467,8 +321,6 @@ Text = Annotated[
 ]
 #: a file's content; the reader of the file has its own, narrower bounds
 FileText = Annotated[str, StringConstraints(max_length=1 << 20)]
-#: a request is not held longer than this
-MAX_WAIT_S = 60.0
 _WAIT = re.compile(r'wait\s*=\s*"?(\d{1,9})"?', re.IGNORECASE)
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import uvicorn
 
 from vgpumgr.app.application import open_application
+from vgpumgr.app.history import History
 from vgpumgr.app.metrics import MetricsService
 from vgpumgr.app.metrics_source import open_metrics
 from vgpumgr.errors import DaemonRunningError, LockHeldError, UsageError
@@ -44,6 +45,7 @@ from vgpumgr.server.operations import Operations
 from vgpumgr.server.reconciler import Reconciler, Sources, find_sources, watch
 from vgpumgr.server.responses import ResponseCache
 from vgpumgr.server.routes import build_api
+from vgpumgr.server.sampling import keep_history
 from vgpumgr.server.settings import Configuration, read_configuration
 from vgpumgr.server.workers import Opener, WorkerPools
 
@@ -110,6 +112,7 @@ async def serve(
                 watch(context, settings, sources) as reconciler,
                 hear_gpus(context, sources),
                 watch_limits(context, sources),
+                keep_history(context),
             ):
                 _recover(context)
                 heartbeat = Heartbeat(server, context, reconciler, hang_s)
@@ -150,6 +153,7 @@ def build_context(
         limits=limits,
         operations=operations,
         metrics=metrics,
+        history=History(),
         refusals=RefusalLog(audit),
         configuration=configuration or Configuration(),
         machine=machine,

@@ -73,6 +73,14 @@ class RepairSettings(_Table):
     )
 
 
+class HistorySettings(_Table):
+    """``[history]``: figures of the last hour, for the plots of the web page."""
+
+    keep: bool = Field(
+        default=True, description="collect figures every 10 seconds, and keep them for an hour"
+    )
+
+
 class LimitSettings(_Table):
     """``[limits]``: limits and timeouts of callers. Root, and the user of the daemon, have no limit per user."""
 
@@ -105,6 +113,7 @@ class Settings(_Table):
     reconcile: ReconcileSettings = ReconcileSettings()
     release: ReleaseSettings = ReleaseSettings()
     repair: RepairSettings = RepairSettings()
+    history: HistorySettings = HistorySettings()
     limits: LimitSettings = LimitSettings()
 
 

@@ -178,6 +178,38 @@ class RecoverDocument(Document):
     drift: list[DriftDocument] = Field(description="what still differs")
 
 
+class HistorySeriesDocument(Document):
+    """One figure of one GPU, or of one channel of a VM."""
+
+    gpu: str | None = Field(description="UUID, or address of one without NVML; null: of a VM")
+    vm: str | None = Field(description="name of the VM; null: of a GPU")
+    attachment: int | None = Field(
+        description="which of the VM's attachments, from 0; null: of a GPU"
+    )
+    figure: str = Field(
+        description="of a GPU memory_used_bytes, utilisation_ratio, power_watts, temperature_celsius; of a "
+        "channel calls_per_second, bytes_per_second, memory_used_bytes, throttled_ratio (the part of the "
+        "time in which a share's work was held back)"
+    )
+    values: list[float | None] = Field(description="one for each of ``times_s``; null: not known")
+
+
+class HistoryDocument(Document):
+    """Figures of the last hour, as the daemon collected them for the metrics."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    step_s: float = Field(description="seconds between two points, at least")
+    times_s: list[float] = Field(description="when each point was collected, as Unix time")
+    series: list[HistorySeriesDocument] = Field(description="in the order of GPUs, then VMs")
+
+
+class AuditListDocument(Document):
+    """The last entries of the audit log, oldest first."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    entries: list[dict[str, Any]] = Field(description="as they stand in the log")
+
+
 class CheckDocument(Document):
     """What one check of the host found."""
 

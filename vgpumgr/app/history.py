@@ -1,0 +1,158 @@
+"""Figures of the last hour, for plots: what the metrics' collection observes, in rings of bounded size."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from vgpumgr.app.documents.operations import HistoryDocument, HistorySeriesDocument
+from vgpumgr.app.metrics import Observation
+from vgpumgr.virtio.channel import ChannelStatus
+
+#: seconds between two points, and how many points are kept
+STEP_S = 10.0
+POINTS = 360
+#: 16 GPUs and 48 channels; further ones have no history. In all at most 0.8 MB
+MAX_SERIES = 256
+
+
+class Key(NamedTuple):
+    """Which series: ``gpu`` or ``vm`` with ``attachment``, and the figure."""
+
+    gpu: str | None
+    vm: str | None
+    attachment: int | None
+    figure: str
+
+
+class _Counters(NamedTuple):
+    """A channel's counters, and when they were read by the clock that only grows."""
+
+    monotonic_s: float
+    calls: int
+    bytes: int
+    throttled_s: float | None
+
+
+class History:
+    """Series of one daemon. All of them have the same times. Lives on one event loop."""
+
+    def __init__(self, points: int = POINTS, max_series: int = MAX_SERIES) -> None:
+        self._points = points
+        self._max_series = max_series
+        self._times = array("d")
+        self._series: dict[Key, array[float]] = {}
+        self._before: dict[tuple[str, int], _Counters] = {}
+
+    def add(self, observation: Observation, wall_s: float, monotonic_s: float) -> None:
+        """One point of each series: that of an observation that was made now."""
+        found = dict(_list_gpu_figures(observation))
+        for place, status in observation.channels.items():
+            found |= self._list_rates(place, status, monotonic_s)
+        self._before = {
+            place: _count(status, monotonic_s)
+            for place, status in observation.channels.items()
+            if status is not None and not status.keeper_hangs
+        }
+        for key in found:
+            if key not in self._series and len(self._series) < self._max_series:
+                self._series[key] = array("d", [math.nan] * len(self._times))
+        self._append(self._times, wall_s)
+        for key, values in list(self._series.items()):
+            self._append(values, found.get(key, math.nan))
+            if all(map(math.isnan, values)):
+                del self._series[key]
+
+    def describe(
+        self, gpu: str | None = None, vm: str | None = None, since_s: float | None = None
+    ) -> HistoryDocument:
+        """The series of a GPU, of a VM, or all; ``since_s``: the points behind that time alone."""
+        begin = 0
+        if since_s is not None:
+            begin = sum(1 for time_s in self._times if time_s <= since_s)
+        wanted = sorted(
+            (key for key in self._series if gpu in (None, key.gpu) and vm in (None, key.vm)),
+            key=lambda key: (key.gpu is None, key.gpu or "", key.vm or "", key.attachment or 0),
+        )
+        return HistoryDocument(
+            step_s=STEP_S,
+            times_s=[round(time_s, 3) for time_s in self._times[begin:]],
+            series=[
+                HistorySeriesDocument(
+                    **key._asdict(), values=[_shorten(value) for value in self._series[key][begin:]]
+                )
+                for key in wanted
+            ],
+        )
+
+    def _append(self, values: array[float], value: float) -> None:
+        values.append(value)
+        if len(values) > self._points:
+            del values[0]
+
+    def _list_rates(
+        self, place: tuple[str, int], status: ChannelStatus | None, monotonic_s: float
+    ) -> Iterator[tuple[Key, float]]:
+        """A channel's figures. A counter that fell is of a new worker: no rate is known then."""
+        if status is None or status.keeper_hangs:
+            return
+        vm, attachment = place
+        if status.memory_used is not None:
+            yield Key(None, vm, attachment, "memory_used_bytes"), float(status.memory_used)
+        now, before = _count(status, monotonic_s), self._before.get(place)
+        if before is None or now.monotonic_s <= before.monotonic_s:
+            return
+        elapsed_s = now.monotonic_s - before.monotonic_s
+        if now.calls >= before.calls:
+            yield (
+                Key(None, vm, attachment, "calls_per_second"),
+                (now.calls - before.calls) / elapsed_s,
+            )
+        if now.bytes >= before.bytes:
+            yield (
+                Key(None, vm, attachment, "bytes_per_second"),
+                (now.bytes - before.bytes) / elapsed_s,
+            )
+        if now.throttled_s is not None and before.throttled_s is not None:
+            held_s = now.throttled_s - before.throttled_s
+            if held_s >= 0:
+                yield Key(None, vm, attachment, "throttled_ratio"), min(held_s / elapsed_s, 1.0)
+
+
+def _list_gpu_figures(observation: Observation) -> Iterator[tuple[Key, float]]:
+    for gpu in observation.inventory.gpus:
+        yield from _list_known(
+            gpu.uuid,
+            memory_used_bytes=gpu.memory.used_bytes,
+            utilisation_ratio=gpu.utilisation.gpu_ratio if gpu.utilisation else None,
+            power_watts=None if gpu.power_mw is None else gpu.power_mw / 1000,
+            temperature_celsius=gpu.temperature_c,
+        )
+    for address, sensors in observation.sensors.items():
+        yield from _list_known(
+            str(address),
+            memory_used_bytes=sensors.memory_used_bytes,
+            utilisation_ratio=sensors.gpu_ratio,
+            power_watts=sensors.power_w,
+            temperature_celsius=sensors.temperature_c,
+        )
+
+
+def _list_known(gpu: str, **figures: float | None) -> Iterator[tuple[Key, float]]:
+    for figure, value in figures.items():
+        if value is not None:
+            yield Key(gpu, None, None, figure), float(value)
+
+
+def _count(status: ChannelStatus, monotonic_s: float) -> _Counters:
+    throttled_s = status.share.throttled_s if status.share else None
+    return _Counters(monotonic_s, status.calls, status.bytes_in + status.bytes_out, throttled_s)
+
+
+def _shorten(value: float) -> float | None:
+    """As JSON has it: without digits that no plot shows."""
+    if math.isnan(value):
+        return None
+    return int(value) if value.is_integer() else float(f"{value:.6g}")
