@@ -7,7 +7,7 @@ export default defineConfig({
   build: {
     outDir: "../vgpumgr/_web",
     emptyOutDir: true,
-    target: "es2022",
+    target: "es2024",
     // the policy of the page allows no data: URLs for scripts and styles, and no inline code
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },

@@ -83,6 +83,11 @@ export interface AttributeDocument {
   value: string;
 }
 
+export interface AuditListDocument {
+  entries: readonly (Readonly<Record<string, unknown>>)[];
+  schema: "vgpumgr/v1";
+}
+
 export interface BindPciBody {
   companions?: "vfio" | "stub" | "keep";
   confirmed?: boolean;
@@ -483,6 +488,21 @@ export interface GroupListDocument {
   iommu: boolean;
   notes: readonly (string)[];
   schema: "vgpumgr/v1";
+}
+
+export interface HistoryDocument {
+  schema: "vgpumgr/v1";
+  series: readonly (HistorySeriesDocument)[];
+  step_s: number;
+  times_s: readonly (number)[];
+}
+
+export interface HistorySeriesDocument {
+  attachment: number | null;
+  figure: string;
+  gpu: string | null;
+  values: readonly (number | null)[];
+  vm: string | null;
 }
 
 export interface HolderDocument {

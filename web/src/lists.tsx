@@ -2,13 +2,14 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { recover, restore } from "./actions";
-import type { CheckDocument, InterruptedDocument, OperationDocument } from "./api";
+import type { AuditListDocument, CheckDocument, InterruptedDocument, OperationDocument } from "./api";
 import { cancelOperation } from "./flow";
 import { clock, duration, moment } from "./format";
-import { isOver, readChecks } from "./live";
-import { ActButton, Button, Command, Section, Table } from "./parts";
+import { get, isOver, readChecks } from "./live";
+import { ActButton, Button, Command, ErrorParts, Section, Table } from "./parts";
 import { type HostEvent, openDialog, useStore } from "./store";
 import { T } from "./texts";
+import { Refusal } from "./transport";
 
 const NO_INTERRUPTED: readonly InterruptedDocument[] = [];
 
@@ -128,6 +129,50 @@ export function Events() {
               <td class="mono">{clock(event.time_s)}</td>
               <td>{event.type}</td>
               <td>{describe(event)}</td>
+            </tr>
+          ))}
+        </Table>
+      )}
+    </>
+  );
+}
+
+interface AuditEntry {
+  n?: number;
+  time_s?: number;
+  event?: string;
+  operation?: string;
+  outcome?: string;
+  uid?: number;
+  id?: string;
+  params?: Readonly<Record<string, unknown>>;
+  [key: string]: unknown;
+}
+
+/** The end of the audit log, the newest first. */
+export function Audit() {
+  const [answer, setAnswer] = useState<readonly AuditEntry[] | Refusal | null>(null);
+  const ended = useStore((state) => state.operations.filter(isOver).length);
+  useEffect(() => {
+    get<AuditListDocument>("/1.0/audit").then(
+      (document) => setAnswer([...(document.entries as readonly AuditEntry[])].reverse()),
+      (error: unknown) => error instanceof Refusal && setAnswer(error),
+    );
+  }, [ended]);
+  return (
+    <>
+      <div class="panel-head"><h1>{T.audit}</h1></div>
+      <Command text="vgpumgr audit" />
+      {answer instanceof Refusal && <ErrorParts refusal={answer} title={T.refusedTitle} />}
+      {Array.isArray(answer) && (
+        <Table label={T.audit} heads={[T.auditLine, T.time, T.type, T.user, T.what]}>
+          {answer.map((entry: AuditEntry) => (
+            <tr key={entry.n}>
+              <td class="mono">{entry.n}</td>
+              <td class="mono">{entry.time_s === undefined ? "-" : moment(entry.time_s)}</td>
+              <td>{entry.event}</td>
+              <td>{entry.uid ?? "-"}</td>
+              <td>{[entry.operation, entry.outcome, entry.id, entry.params && JSON.stringify(entry.params)].filter(Boolean).join(" ")}</td>
             </tr>
           ))}
         </Table>

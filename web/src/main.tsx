@@ -8,7 +8,7 @@ import { ActionDialog } from "./flow";
 import { duration } from "./format";
 import { GpuView } from "./gpu";
 import { LayoutDialog } from "./layout";
-import { Checks, Drift, Events, Operations } from "./lists";
+import { Audit, Checks, Drift, Events, Operations } from "./lists";
 import { follow } from "./live";
 import { Overview, Vms } from "./overview";
 import { Command, ErrorParts, useSeconds } from "./parts";
@@ -17,14 +17,15 @@ import "./style.css";
 import { T } from "./texts";
 import { VmView } from "./vm";
 
-/** The views of the navigation; one that needs a part of the API names its extension, and is left out where the daemon lacks it. */
+/** The views of the navigation; one that needs a part of the API or a role names it, and is left out otherwise. */
 const VIEWS = [
-  { path: "", text: T.overview, view: Overview },
-  { path: "vms", text: T.vms, view: Vms },
-  { path: "drift", text: T.drift, view: Drift },
-  { path: "operations", text: T.operations, view: Operations },
-  { path: "events", text: T.events, view: Events },
-  { path: "checks", text: T.checks, view: Checks },
+  { path: "", text: T.overview, view: Overview, extension: null, role: "viewer" },
+  { path: "vms", text: T.vms, view: Vms, extension: null, role: "viewer" },
+  { path: "drift", text: T.drift, view: Drift, extension: null, role: "viewer" },
+  { path: "operations", text: T.operations, view: Operations, extension: null, role: "viewer" },
+  { path: "events", text: T.events, view: Events, extension: null, role: "viewer" },
+  { path: "checks", text: T.checks, view: Checks, extension: null, role: "viewer" },
+  { path: "audit", text: T.audit, view: Audit, extension: "audit-entries", role: "admin" },
 ] as const;
 
 const readPath = (): string[] => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
@@ -96,9 +97,14 @@ function Head() {
 
 function Navigation({ first }: { first: string }) {
   const drift = useStore((state) => state.status?.drift?.length ?? 0);
+  const server = useStore((state) => state.server);
+  const views = VIEWS.filter(
+    ({ extension, role }) =>
+      (extension === null || server?.api_extensions.includes(extension)) && (role === "viewer" || server?.role === role),
+  );
   return (
     <nav aria-label={T.navigation}>
-      {VIEWS.map(({ path, text }) => (
+      {views.map(({ path, text }) => (
         <a key={path} href={`#/${path}`} aria-current={path === first ? "page" : undefined}>
           {text}
           {path === "drift" && drift > 0 && <span class="badge warn" aria-label={T.driftCount(drift)}>{drift}</span>}
