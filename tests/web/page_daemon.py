@@ -1,8 +1,9 @@
-"""A daemon for the page's tests: ``python -m tests.web.page_daemon ROOT NAME [FILE]``.
+"""A daemon for the page's tests: ``python -m tests.web.page_daemon ROOT NAME``.
 
-The simulated machine NAME runs below ROOT with the simulator's NVML and genuine keepers; libvirt is a fake in memory with four VMs.
-While ROOT/down exists SIGTERM ends only the serving, and it begins again when the file is removed: a restart that the VMs outlive.
-While ROOT/refuse exists libvirt answers with an error.
+The simulated machine NAME runs below ROOT with the simulator's NVML and genuine keepers; libvirt is a fake in memory
+with four VMs. While ROOT/down exists SIGTERM ends only the serving, and it begins again when the file is removed: a
+restart that the VMs outlive. Other files below ROOT say what libvirt does: ``refuse`` (no answer), ``hold`` (a device
+waits), ``strip`` (vm01 loses its devices).
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from tests.support.fake_hypervisor import FakeHypervisor
 from tests.support.fake_hypervisor import Machine as FakeVm
 from vgpumgr.app.application import Application, open_application
 from vgpumgr.domain.domain import Domain
-from vgpumgr.domain.hypervisor import Vm
-from vgpumgr.errors import LibvirtError
+from vgpumgr.domain.hypervisor import Scope, Vm
+from vgpumgr.errors import LibvirtDownError
 from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.server.server import _listen, _only_daemon, serve
 from vgpumgr.sim.fuse import write_snapshot
-from vgpumgr.sim.machine import create_machine, load_machine, machine_env, read_machine
+from vgpumgr.sim.machine import create_machine, load_machine, machine_env
 from vgpumgr.sim.pcibus import PciBus
 from vgpumgr.sim.tree import MachineTree
 
@@ -36,28 +37,37 @@ NAMES = ("vm01", "vm02", "vm03", MARKUP)
 
 
 class Hypervisor(FakeHypervisor):
-    """One that can be gone for a while."""
+    """One that files can hold, stop and make forget."""
 
-    def __init__(self, machines: list[FakeVm], refuse: Path) -> None:
+    def __init__(self, machines: list[FakeVm], root: Path) -> None:
         super().__init__(machines)
-        self._refuse = refuse
+        self._root = root
 
     def list_vms(self) -> tuple[Vm, ...]:
-        if self._refuse.exists():
-            raise LibvirtError("libvirt does not answer", cause="test: no socket")
+        if (self._root / "refuse").exists():
+            raise LibvirtDownError("libvirt does not answer", cause="test: no socket")
+        if (self._root / "strip").exists():
+            vm = next(iter(self.machines.values()))
+            assert vm.config is not None
+            kept = Domain.from_xml(PC.replace(UUID_PC, vm.uuid))
+            vm.config = vm.config.changed(shmems=kept.shmems, channels=kept.channels)
+            (self._root / "strip").unlink()
         return super().list_vms()
+
+    def attach_device(self, uuid: str, xml: str, scope: Scope) -> None:
+        while (self._root / "hold").exists():
+            time.sleep(0.05)
+        super().attach_device(uuid, xml, scope)
 
 
 def main() -> None:
     """Serve until it is killed."""
     root, name = Path(sys.argv[1]), sys.argv[2]
-    data = Path(sys.argv[3]) if len(sys.argv) > 3 else None
-    directory = create_machine(name, data)
-    definition = read_machine(data, name) if data else load_machine(name)
-    tree = MachineTree(PciBus.of(definition.functions()), {}, {})
+    directory = create_machine(name)
+    tree = MachineTree(PciBus.of(load_machine(name).functions()), {}, {})
     write_snapshot(tree.root(), directory / "root")
     os.environ.update(machine_env(name))
-    hypervisor = Hypervisor(make_vms(), root / "refuse")
+    hypervisor = Hypervisor(make_vms(), root)
 
     @contextmanager
     def open_fake(_machine: Machine) -> Iterator[FakeHypervisor]:

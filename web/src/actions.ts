@@ -31,7 +31,7 @@ export function attach({ vm, profile, gpu, address, add }: AttachChoice): Action
   return {
     title: T.attachTo(vm.name),
     path: "/1.0/attachments",
-    body: { vm: vm.uuid, profile, gpu: selector, add },
+    body: { vm: vm.name, profile, gpu: selector, add },
     command: line("attach", vm.name, "--profile", profile, named && "--gpu", named, add && "--add"),
     subject: vmPath(vm),
   };

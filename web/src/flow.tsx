@@ -86,7 +86,7 @@ export function Flow({ action, onBack }: { action: Action; onBack?: () => void }
     box.current?.focus();
     if (next.name === "running") await run(() => awaitEnd(next.id, () => open.current), T.failed);
     if (next.name === "ended") {
-      announce(next.status === "succeeded" ? T.done : T.failed);
+      announce(next.status === "succeeded" ? T.done : next.status === "cancelled" ? T.cancelled : T.failed);
       refresh();
     }
   };
@@ -212,10 +212,12 @@ function Progress({ id }: { id: string }) {
 }
 
 function Ended({ status, refusal }: { status: OperationDocument["status"]; refusal: Refusal | null }) {
+  const good = status === "succeeded" ? T.done : status === "cancelled" ? T.cancelled : null;
   return (
     <>
-      {refusal && <ErrorParts refusal={refusal} title={T.failed} />}
-      {!refusal && <p class="note good" role="status">{status === "succeeded" ? T.done : status === "cancelled" ? T.cancelled : T.failed}</p>}
+      {good && <p class="note good" role="status">{good}</p>}
+      {!good && refusal && <ErrorParts refusal={refusal} title={T.failed} />}
+      {!good && !refusal && <p class="note warn" role="alert">{`${T.failed}: ${status}`}</p>}
       <div class="buttons">
         <Button kind="main" onClick={closeDialog}>{T.close}</Button>
       </div>

@@ -58,7 +58,7 @@ function Chip({ offer, gpu, name }: { offer: Offer; gpu: string; name: string })
     event.dataTransfer?.setData(DRAGGED, JSON.stringify({ profile: offer.profile, gpu }));
     if (event.dataTransfer) event.dataTransfer.effectAllowed = "copy";
   };
-  const label = offer.fits ? undefined : T.doesNotFit(offer.profile);
+  const label = offer.fits ? undefined : T.doesNotFit(offer.text);
   return (
     <button type="button" class={offer.fits ? "chip" : "chip none"} aria-label={label} draggable={offer.fits} onDragStart={drag} onClick={act}>
       {offer.text}

@@ -85,11 +85,13 @@ export function Operations() {
 
 function OperationRow({ operation }: { operation: OperationDocument }) {
   const last = operation.progress[operation.progress.length - 1];
+  // a VM is named by its UUID where its name could not stand in an address
+  const subject = useStore((state) => state.vms.find((vm) => vm.uuid === operation.subject)?.name ?? operation.subject);
   const error = operation.error as { error?: string; id?: string } | null;
   return (
     <tr>
       <td>{operation.operation}</td>
-      <td>{operation.subject ?? "-"}</td>
+      <td>{subject ?? "-"}</td>
       <td><span class={`badge ${operation.status === "failed" || operation.status === "interrupted" ? "bad" : ""}`}>{operation.status}</span></td>
       <td class="mono">{moment(operation.created_s)}</td>
       <td>{duration(Math.max(0, operation.updated_s - operation.created_s))}</td>

@@ -15,6 +15,8 @@ const KEPT_OPERATIONS = 100;
 const GATHER_MS = 60;
 /** What changes without an event (memory, load, counters) is read this often while the page is seen. */
 const COUNTERS_MS = 10_000;
+/** Every so many times the comparison with the record is read, too: the daemon's own comes as an event. */
+const STATUS_EVERY = 3;
 /** The daemon sends a comment every 15 s; after this long without one the stream is dead. */
 const SILENCE_MS = 40_000;
 const FIRST_PAUSE_MS = 250;
@@ -97,9 +99,14 @@ async function readWaiting(): Promise<void> {
 }
 
 function report(error: unknown): void {
-  if (error instanceof SessionEnded) change({ connection: "ended" });
+  if (error instanceof SessionEnded) end(error);
   else if (error instanceof Unreachable) stream?.close();
   else throw error;
+}
+
+function end({ command }: SessionEnded): void {
+  change({ connection: "ended", again: command ?? getState().again });
+  announce(T.ended);
 }
 
 let stream: Stream | undefined;
@@ -108,8 +115,11 @@ let pid = 0;
 
 /** Follows the daemon for as long as the page is open. */
 export async function follow(): Promise<void> {
+  let turn = 0;
   setInterval(() => {
-    if (getState().connection === "live" && document.visibilityState === "visible") refresh(["gpus", "channels"]);
+    if (getState().connection !== "live" || document.visibilityState !== "visible") return;
+    turn += 1;
+    refresh(turn % STATUS_EVERY ? ["gpus", "channels"] : ["gpus", "channels", "status"]);
   }, COUNTERS_MS);
   let pause = FIRST_PAUSE_MS;
   for (;;) {
@@ -117,7 +127,7 @@ export async function follow(): Promise<void> {
     try {
       await connect();
     } catch (error) {
-      if (error instanceof SessionEnded) return change({ connection: "ended" });
+      if (error instanceof SessionEnded) return end(error);
     }
     if (getState().connection === "ended") return;
     if (getState().connection !== "lost") {

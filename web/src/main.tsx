@@ -59,7 +59,7 @@ function Page() {
       <Navigation first={first} />
       <main id="main" tabIndex={-1}>
         {connection === "lost" && <Lost />}
-        {connection === "ended" && <div class="note warn" role="alert">{T.endedLong}<Command text="vgpumgr web" /></div>}
+        {connection === "ended" && <Ended />}
         <Refused />
         {ready ? <View first={first} name={name} /> : <p role="status">{T.loading}</p>}
       </main>
@@ -112,6 +112,11 @@ function Navigation({ first }: { first: string }) {
       ))}
     </nav>
   );
+}
+
+function Ended() {
+  const again = useStore((state) => state.again);
+  return <div class="note warn" role="alert">{T.endedLong}<Command text={again} /></div>;
 }
 
 /** What is shown stays, with its age. */

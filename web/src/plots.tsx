@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { HistoryDocument, HistorySeriesDocument } from "./api";
-import { bytes, count, percent } from "./format";
+import { bytes, clock, count, percent } from "./format";
 import { get } from "./live";
 import { Section } from "./parts";
 import { useStore } from "./store";
@@ -27,6 +27,8 @@ const FORMAT: Record<string, (value: number) => string> = {
   power_watts: T.watts,
   temperature_celsius: T.degrees,
 };
+/** The top of the axis where all is 0. */
+const EMPTY: Record<string, number> = { utilisation_ratio: 1, throttled_ratio: 1, memory_used_bytes: 2 ** 20, bytes_per_second: 2 ** 10 };
 const format = (figure: string, value: number): string => (FORMAT[figure] ?? ((other: number) => count(Math.round(other))))(value);
 
 /** Nothing where the daemon keeps no history. */
@@ -69,6 +71,7 @@ interface PlotProps {
 
 function Plot({ figure, times, series }: PlotProps) {
   const box = useRef<HTMLDivElement>(null);
+  const scheme = useScheme();
   const plot = useRef<uPlot | null>(null);
   useEffect(() => {
     const element = box.current;
@@ -81,10 +84,10 @@ function Plot({ figure, times, series }: PlotProps) {
       watch.disconnect();
       made.destroy();
     };
-  }, [figure, series.length]);
+  }, [figure, series.length, scheme]);
   useEffect(() => {
     plot.current?.setData([[...times], ...series.map((row) => [...row.values])]);
-  }, [times, series]);
+  }, [times, series, scheme]);
   const latest = series[0]?.values.findLast((value) => value !== null) ?? null;
   const title = T.plots[figure] ?? figure;
   const said = latest === null ? "-" : format(figure, latest);
@@ -96,6 +99,18 @@ function Plot({ figure, times, series }: PlotProps) {
   );
 }
 
+/** Whether the page is dark: a plot's colours are drawn, not styled. */
+function useScheme(): boolean {
+  const [query] = useState(() => matchMedia("(prefers-color-scheme: dark)"));
+  const [dark, setDark] = useState(query.matches);
+  useEffect(() => {
+    const change = () => setDark(query.matches);
+    query.addEventListener("change", change);
+    return () => query.removeEventListener("change", change);
+  }, []);
+  return dark;
+}
+
 /** Lines differ by their dashes, too. */
 const DASHES: readonly (number[] | undefined)[] = [undefined, [6, 3], [2, 2], [8, 3, 2, 3]];
 
@@ -103,6 +118,7 @@ function draw(element: HTMLElement, figure: string, series: readonly HistorySeri
   const style = getComputedStyle(document.documentElement);
   const [ink, line, accent] = ["--soft", "--line", "--vm-line"].map((name) => style.getPropertyValue(name).trim());
   const axis = { stroke: ink ?? "", grid: { stroke: line ?? "", width: 1 }, ticks: { stroke: line ?? "", width: 1 } };
+  const times = (_: uPlot, splits: number[]) => splits.map((time) => clock(time).slice(0, 5));
   const values = (_: uPlot, splits: number[]) => splits.map((value) => format(figure, value));
   return new uPlot(
     {
@@ -110,8 +126,8 @@ function draw(element: HTMLElement, figure: string, series: readonly HistorySeri
       height: HEIGHT,
       legend: { show: false },
       cursor: { show: false },
-      scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 0) > 0 ? (high ?? 0) * 1.1 : 1] } },
-      axes: [axis, { ...axis, values, size: 74 }],
+      scales: { y: { range: (_, _low, high) => [0, (high ?? 0) > 0 ? (high ?? 0) * 1.1 : (EMPTY[figure] ?? 10)] } },
+      axes: [{ ...axis, values: times }, { ...axis, values, size: 74 }],
       series: [
         {},
         ...series.map((row, index) => ({

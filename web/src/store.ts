@@ -45,13 +45,15 @@ export interface State {
   /** What could not be read, by part: libvirt may be gone while the GPUs answer. */
   problems: Readonly<Record<string, Refusal>>;
   dialog: DialogRequest | null;
+  /** The command that opens another session. */
+  again: string;
   /** For screen readers. */
   said: string;
 }
 
 const EMPTY: State = {
   connection: "connecting", asOf: 0, server: null, machine: null, gpus: [], others: [], lost: [], profiles: {}, types: {}, vms: [],
-  channels: {}, status: null, operations: [], checks: null, events: [], problems: {}, dialog: null, said: "",
+  channels: {}, status: null, operations: [], checks: null, events: [], problems: {}, dialog: null, again: "vgpumgr web", said: "",
 };
 
 let state: State = EMPTY;

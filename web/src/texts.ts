@@ -38,7 +38,7 @@ export const T = {
   free: "free",
   freeCapacity: "Free capacity",
   more,
-  doesNotFit: (name: string) => `${name}: does not fit, why?`,
+  doesNotFit: (text: string) => `${text}. Why does it not fit?`,
   none: (name: string) => `${name}: 0`,
   shareFree: (memory: string, compute: number) => `share: ${memory} GiB, ${compute} % more`,
   wholeGpu: "whole GPU",

@@ -32,7 +32,11 @@ export class Refusal extends Error {
 export class Unreachable extends Error {}
 
 /** The token's session is over. */
-export class SessionEnded extends Error {}
+export class SessionEnded extends Error {
+  constructor(readonly command: string | null = null) {
+    super(T.sessionEnded);
+  }
+}
 
 /** The daemon is down, or the way to it; libvirt's or a driver's absence is the daemon's own answer. */
 const AWAY = new Set(["VG350", "VG360", "VG361"]);
@@ -40,7 +44,7 @@ const AWAY = new Set(["VG350", "VG360", "VG361"]);
 /** A request with its document. Throws Refusal, Unreachable, SessionEnded. */
 export async function ask<D>(way: Transport, method: string, path: string, body?: unknown, headers?: Record<string, string>) {
   const reply = await way.request(method, path, body, headers);
-  if (reply.status === 401) throw new SessionEnded(T.sessionEnded);
+  if (reply.status === 401) throw new SessionEnded(readError(reply).try);
   if (reply.status >= 400) {
     const parts = readError(reply);
     if (reply.status >= 502 && (!parts.id || AWAY.has(parts.id))) throw new Unreachable(parts.error);
@@ -83,7 +87,7 @@ class FetchTransport implements Transport {
     const controller = new AbortController();
     const read = async () => {
       const response = await fetch(path, { headers, signal: controller.signal, cache: "no-store" });
-      if (response.status === 401) throw new SessionEnded(T.sessionEnded);
+      if (response.status === 401) throw new SessionEnded();
       if (!response.ok || !response.body) throw new Unreachable(T.noAnswer);
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       for (;;) {
@@ -103,7 +107,7 @@ interface CockpitRequest extends Promise<string> {
   close(): void;
 }
 interface Cockpit {
-  http(address: { unix: string }, options: { superuser: "try" }): {
+  http(socket: string, options: { superuser: "try" }): {
     request(options: { method: string; path: string; body: string; headers: Record<string, string> }): CockpitRequest;
   };
 }
@@ -114,7 +118,7 @@ class CockpitTransport implements Transport {
   private readonly client;
 
   constructor(cockpit: Cockpit) {
-    this.client = cockpit.http({ unix: SOCKET }, { superuser: "try" });
+    this.client = cockpit.http(SOCKET, { superuser: "try" });
   }
 
   request(method: string, path: string, body?: unknown, headers: Record<string, string> = {}): Promise<Reply> {
