@@ -31,6 +31,9 @@ from vgpumgr.virtio.channel import guest_files
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILT = ROOT / "vgpumgr/_lib"
+#: the web page, which the daemon serves, and Cockpit from a directory of its own
+WEB = ROOT / "vgpumgr/_web"
+COCKPIT = "usr/share/cockpit/vgpumgr"
 PACKAGING = ROOT / "packaging"
 #: where the program is installed: an environment of Debian's Python
 PLACE = Path("usr/lib/vgpumgr-host")
@@ -154,6 +157,18 @@ sys.exit(main())
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "docs/session.svg"):
         _copy(page, root / "usr/share/doc/vgpumgr" / page.relative_to(ROOT))
     _fill_pages(root, lambda name: name not in GUEST_PAGES)
+    _fill_cockpit(root / COCKPIT)
+
+
+def _fill_cockpit(place: Path) -> None:
+    """The same page inside Cockpit: it loads Cockpit's library, and has Cockpit's way to the daemon's socket."""
+    if not (WEB / "index.html").exists():
+        print("package: without the web page, which was not built: ./run setup", file=sys.stderr)
+        return
+    _copy(PACKAGING / "cockpit/manifest.json", place / "manifest.json")
+    _copy(WEB / "cockpit.html", place / "index.html")
+    for file in _walk(WEB / "assets"):
+        _copy(file, place / "assets" / file.name)
 
 
 def fill_channels(root: Path) -> None:

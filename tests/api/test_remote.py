@@ -15,6 +15,9 @@ import paramiko
 import pytest
 
 from tests.api.conftest import ROOT, Daemon
+from tests.support.browser import INDEX, serving, write_bundle
+from vgpumgr.cli.http import HttpBackend
+from vgpumgr.cli.remote import Remote
 
 
 class Server(paramiko.ServerInterface):
@@ -206,3 +209,29 @@ def test_a_host_without_a_known_key_is_not_spoken_to(ssh: SshHost) -> None:
             assert word in done.stderr
     finally:
         (ssh.home / ".ssh/known_hosts").write_text(known)
+
+
+def test_the_web_page_of_another_host(
+    ssh: SshHost, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files, the API and an event stream side by side, over one connection of ssh."""
+    write_bundle(daemon.directory)
+    monkeypatch.setenv("HOME", str(ssh.home))
+    backend = HttpBackend(Remote(ssh.address, None).connect)
+    with serving(backend) as served:
+        browser = served.browse()
+        with browser.follow() as stream:
+            stream.wait_for(b": vgpumgr events")
+            assert browser.ask("GET", "/ui/").body == INDEX
+            begun = browser.ask("POST", "/1.0/recover", b"{}", "X-Vgpumgr-Page: 1")
+            assert begun.status == 202
+            stream.wait_for(b'"succeeded"')
+            monkeypatch.setattr(ssh.server, "_environment", {})
+            away = browser.ask("GET", "/1.0")
+            assert away.status == 503
+            assert b"VG361" in away.body
+        monkeypatch.undo()
+        monkeypatch.setenv("HOME", str(ssh.home))
+        # a connection that has ended is made again
+        backend.connect.__self__._client.close()  # type: ignore[attr-defined]
+        assert browser.ask("GET", "/1.0").status == 200

@@ -17,6 +17,7 @@ from vgpumgr.app.application import Application
 from vgpumgr.app.metrics import Collected, MetricsService
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.statistics import open_statistics
+from vgpumgr.server import page
 from vgpumgr.server.access import Access
 from vgpumgr.server.server import HANG_S, _listen, _only_daemon, serve
 
@@ -28,6 +29,8 @@ def main() -> None:
     directory = Path(sys.argv[1])
     slow_s = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
     hang_s = float(sys.argv[3]) if len(sys.argv) > 3 else HANG_S
+    # a bundle of the test's in the place of the one that was built, or was not
+    page.WEB_DIR = directory / "web"
     application = make_application(directory, slow_s)
     access = Access(frozenset({0}), ADMIN_GID, VIEWER_GID)
     with _only_daemon(application.machine), _listen(application.machine) as listener:

@@ -28,6 +28,7 @@ from vgpumgr.model.frozen import dataclass
 
 app = App()
 _TIMEOUT_S = 20.0
+_KEEPALIVE_S = 30
 #: hosts that are asked at a time
 _AT_ONCE = 16
 #: what a shell answers with where there is no such command
@@ -84,7 +85,7 @@ class Remote:
                 transport = self._open()
             channel = transport.open_session(timeout=_TIMEOUT_S)
             channel.exec_command(self._command)
-        except (SSHException, OSError) as error:
+        except (SSHException, OSError, EOFError) as error:
             raise self._explain(error) from error
         return _Channel(channel, self.name)
 
@@ -92,9 +93,8 @@ class Remote:
         """The transport of the connection, which is made again where it has ended."""
         import paramiko
 
-        if self._client is not None and not self._client.get_transport().is_active():
-            self._client = None
-        if self._client is None:
+        transport = self._client.get_transport() if self._client else None
+        if transport is None or not transport.is_active():
             client = paramiko.SSHClient()
             client.load_system_host_keys()
             client.set_missing_host_key_policy(paramiko.RejectPolicy())
@@ -103,7 +103,10 @@ class Remote:
                 timeout=_TIMEOUT_S, banner_timeout=_TIMEOUT_S, auth_timeout=_TIMEOUT_S,
             )  # fmt: skip
             self._client = client
-        return self._client.get_transport()
+            transport = self._client.get_transport()
+            # of a page that is open and silent, too, a lost connection is noticed
+            transport.set_keepalive(_KEEPALIVE_S)
+        return transport
 
     def _explain(self, error: Exception) -> RemoteHostError:
         import paramiko

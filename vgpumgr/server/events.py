@@ -61,6 +61,8 @@ class EventHub:
             yield b": vgpumgr events\n\n"
             for event in missed:
                 yield _encode(event)
+                # so that the end of the connection is noticed between two
+                await asyncio.sleep(0)
             while not self._closed:
                 try:
                     event_or_end = await asyncio.wait_for(queue.get(), _PING_S)

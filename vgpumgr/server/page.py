@@ -35,8 +35,8 @@ class PageAnswer:
 class Page:
     """The files of one bundle. They are read when asked for: a new build needs no new daemon."""
 
-    def __init__(self, directory: Path = WEB_DIR) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory or WEB_DIR
 
     @staticmethod
     def serves(raw_path: bytes) -> bool:

@@ -44,8 +44,8 @@ _PART = 64 << 10
 #: what goes on to the daemon, and what comes back
 _ASKED = ("accept", "if-match", "if-none-match", "last-event-id", "prefer")
 _ANSWERED = ("content-type", "cache-control", "etag", "location", "retry-after", "allow")
-#: the daemon's or the way to it: it comes back
-_AWAY = (DaemonAnswerError, DaemonNotRunningError, RemoteHostError)
+#: nothing has begun: it comes back, and can be asked again
+_AWAY = (DaemonNotRunningError, RemoteHostError)
 
 
 class Gateway:
@@ -143,8 +143,10 @@ class Gateway:
             if reply is not None:
                 await _write(writer, _format(reply, with_body=request.method != "HEAD"))
         finally:
-            watch.cancel()
             call.hang_up()
+            # what ends the connection reads it, too
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
             self._calls.discard(call)
 
 
@@ -181,7 +183,7 @@ class Call:
                 finally:
                     self._keep(None)
         except VgpumgrError as error:
-            return None if self._begun else _explain(error)
+            return None if self._begun else self._explain(error)
         except (OSError, ValueError, RuntimeError, TimeoutError):
             pass  # the browser or the daemon hung up, the one within an answer
         return None
@@ -193,6 +195,12 @@ class Call:
             if self._stream is not None:
                 with contextlib.suppress(OSError):
                     self._stream.shutdown(socket.SHUT_RDWR)
+
+    def _explain(self, error: VgpumgrError) -> Reply:
+        """503 where it can be asked again. A change that the daemon did not answer may have begun."""
+        hung_up = self._request.reads and isinstance(error, DaemonAnswerError)
+        away = hung_up or isinstance(error, _AWAY)
+        return answer_error(error, 503 if away else error.http_status)
 
     def _keep(self, stream: Stream | None) -> bool:
         with self._lock:
@@ -212,10 +220,6 @@ class Call:
             self._write(_format_head(answer.status, _list_headers(answer, is_page=is_page)))
             for part in answer.parts:
                 self._write(part)
-
-
-def _explain(error: VgpumgrError) -> Reply:
-    return answer_error(error, 503 if isinstance(error, _AWAY) else error.http_status)
 
 
 def _as_viewer(answer: OpenAnswer) -> OpenAnswer:
