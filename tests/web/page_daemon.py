@@ -1,8 +1,8 @@
-"""A daemon for the page's tests: ``python -m tests.web.page_daemon ROOT NAME``.
+"""A daemon for the page's tests: ``python -m tests.web.page_daemon ROOT NAME VM...``.
 
 The simulated machine NAME runs below ROOT with the simulator's NVML and genuine keepers; libvirt is a fake in memory
-with four VMs. While ROOT/down exists SIGTERM ends only the serving, and it begins again when the file is removed: a
-restart that the VMs outlive. Other files below ROOT say what libvirt does: ``refuse`` (no answer), ``hold`` (a device
+with VMs of these names. While ROOT/down exists SIGTERM ends only the serving, and it begins again when the file is
+removed: a restart that the VMs outlive. Other files below ROOT say what libvirt does: ``refuse`` (no answer), ``hold`` (a device
 waits), ``strip`` (vm01 loses its devices).
 """
 
@@ -12,7 +12,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
@@ -62,12 +62,12 @@ class Hypervisor(FakeHypervisor):
 
 def main() -> None:
     """Serve until it is killed."""
-    root, name = Path(sys.argv[1]), sys.argv[2]
+    root, name, *vms = Path(sys.argv[1]), *sys.argv[2:]
     directory = create_machine(name)
     tree = MachineTree(PciBus.of(load_machine(name).functions()), {}, {})
     write_snapshot(tree.root(), directory / "root")
     os.environ.update(machine_env(name))
-    hypervisor = Hypervisor(make_vms(), root)
+    hypervisor = Hypervisor(make_vms(vms), root)
 
     @contextmanager
     def open_fake(_machine: Machine) -> Iterator[FakeHypervisor]:
@@ -77,12 +77,12 @@ def main() -> None:
         _serve_again(find_machine(name), root / "down")
 
 
-def make_vms() -> list[FakeVm]:
-    """Four that are shut off."""
-    uuids = [UUID_PC[:-1] + str(number) for number in range(len(NAMES))]
+def make_vms(names: Sequence[str]) -> list[FakeVm]:
+    """VMs that are shut off."""
+    uuids = [UUID_PC[:-1] + str(number) for number in range(len(names))]
     return [
         FakeVm(name, uuid, Domain.from_xml(PC.replace(UUID_PC, uuid)))
-        for name, uuid in zip(NAMES, uuids, strict=True)
+        for name, uuid in zip(names, uuids, strict=True)
     ]
 
 

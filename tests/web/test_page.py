@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.web.conftest import AXE, BUNDLE, Scene, Session
+from tests.web.conftest import AXE, BUNDLE, Session
+from tests.web.scene import Scene
 from tests.web.test_stories import card, watch_cards
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.web.conftest import Scene, Session, open_session
+from tests.web.conftest import Session, open_session
 from tests.web.page_daemon import MARKUP
+from tests.web.scene import Scene
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page

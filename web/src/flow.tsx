@@ -85,10 +85,7 @@ export function Flow({ action, onBack }: { action: Action; onBack?: () => void }
     // buttons that had the focus are gone
     box.current?.focus();
     if (next.name === "running") await run(() => awaitEnd(next.id, () => open.current), T.failed);
-    if (next.name === "ended") {
-      announce(next.status === "succeeded" ? T.done : next.status === "cancelled" ? T.cancelled : T.failed);
-      refresh();
-    }
+    if (next.name === "ended") refresh();
   };
   const start = () => {
     setPhase({ name: "planning" });

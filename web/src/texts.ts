@@ -98,7 +98,7 @@ export const T = {
   places: "free places",
   fits: "more",
   why: "Why?",
-  device: "device",
+  kernelDriver: "driver",
   processes: "Processes on the host",
   pid: "process",
   facts: "Facts",
