@@ -2,8 +2,8 @@
 
 The simulated machine NAME runs below ROOT with the simulator's NVML and genuine keepers; libvirt is a fake in memory
 with VMs of these names. While ROOT/down exists SIGTERM ends only the serving, and it begins again when the file is
-removed: a restart that the VMs outlive. Other files below ROOT say what libvirt does: ``refuse`` (no answer), ``hold`` (a device
-waits), ``strip`` (vm01 loses its devices).
+removed: a restart that the VMs outlive. Other files below ROOT say what libvirt does: ``refuse`` (no answer),
+``hold`` (a device waits), ``strip`` (vm01 loses its devices).
 """
 
 from __future__ import annotations

@@ -142,6 +142,39 @@ def test_64_gpus_with_512_slices(scene: Scene, session: Session) -> None:
     page.close()
 
 
+def test_vgpus_and_virtual_functions_are_areas(scene: Scene, session: Session) -> None:
+    """Answers as a host of vGPUs has them, made of a genuine one."""
+    document = scene.get("/1.0/gpus")
+    device = {
+        "kind": "vgpu", "name": "u1", "function": "0000:47:00.4", "profile": "NVIDIA A100-20C", "vm": "vm01",
+        "memory_bytes": 20 << 30, "attachment": None, "driver": None, "gpu_instance": None,
+    }  # fmt: skip
+    document["gpus"][2] |= {"devices": [device], "vfs_enabled": 16}
+    functions = [
+        {**device, "kind": "vf", "profile": "vf", "name": f"v{n}", "memory_bytes": None, "vm": vm}
+        for n, vm in enumerate(("vm02", None))
+    ]
+    other = {
+        "pci": "0000:4d:00.0", "model": "Another GPU", "devices": functions, "vfs_enabled": 4, "vms": [],
+        "boot_display": False, "drained": None, "sensors": None,
+    }  # fmt: skip
+    document["others"] = [other]
+    page = session.context.new_page()
+    page.route("**/1.0/gpus", lambda route: route.fulfill(json=document))
+    page.goto(session.address)
+    page.locator(".connection.live").wait_for()
+    board = card(page, 2).locator(".board")
+    assert "NVIDIA A100-20C at 0000:47:00.4: vm01." in str(board.get_attribute("aria-label"))
+    taken, rest = (board.locator(f".area.{look}") for look in ("vgpu", "free"))
+    assert float(str(taken.get_attribute("width")).rstrip("%")) == pytest.approx(25, abs=1)
+    assert float(str(rest.get_attribute("width")).rstrip("%")) == pytest.approx(75, abs=1)
+    assert card(page, 2).get_by_text("whole GPU").count() == 0
+    functions_of = page.get_by_role("article", name="0000:4d:00.0")
+    assert functions_of.locator(".area").count() == 3, "one in a VM, one in none, and two more"
+    assert functions_of.locator(".chip").all_inner_texts() == ["virtual functions: 3 more"]
+    page.close()
+
+
 def make_events(first: int, count: int) -> str:
     """Server-sent events of an operation that goes on and on."""
     events = []

@@ -2,7 +2,7 @@
 
 import { Component, type ComponentChildren } from "preact";
 import type { GpuDocument, InstanceDocument, PciGpuDocument, ShareHolderDocument, SliceDeviceDocument } from "./api";
-import { gib, place } from "./format";
+import { gib, place, shortModel } from "./format";
 import { T } from "./texts";
 
 const HEIGHT = 60;
@@ -131,7 +131,7 @@ function drawDevices(name: string, devices: readonly SliceDeviceDocument[], tota
   const areas = devices.map((device) => {
     const width = sized ? (device.memory_bytes ?? 0) / total : 1 / slots;
     const holder = device.vm ?? T.board.noVm;
-    const area = <Area key={device.name} from={from} width={width} look={device.vm ? "vgpu" : "idle"} title={device.profile} detail={holder} />;
+    const area = <Area key={device.name} from={from} width={width} look={device.vm ? "vgpu" : "idle"} title={shortModel(device.profile)} detail={holder} />;
     from += width;
     return area;
   });

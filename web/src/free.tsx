@@ -1,7 +1,7 @@
 /** What still fits on a GPU: the first thing that an operator asks. Each is a button, and can be dragged onto a VM. */
 
 import type { GpuDocument, MigProfileRow, PciGpuDocument, VgpuTypeDocument } from "./api";
-import { gib } from "./format";
+import { gib, shortModel } from "./format";
 import { openDialog, useStore } from "./store";
 import { T } from "./texts";
 
@@ -19,7 +19,10 @@ function offerProfiles(rows: readonly MigProfileRow[]): Offer[] {
 }
 
 function offerTypes(types: readonly VgpuTypeDocument[]): Offer[] {
-  const rows = types.map(({ name, free }) => ({ profile: name, text: free ? T.more(name, free) : T.none(name), fits: free > 0 }));
+  const rows = types.map(({ name, free }) => {
+    const short = shortModel(name);
+    return { profile: name, text: free ? T.more(short, free) : T.none(short), fits: free > 0 };
+  });
   // those that fit first, and the list stays short
   return rows.sort((one, other) => Number(other.fits) - Number(one.fits)).slice(0, 12);
 }
@@ -40,7 +43,7 @@ function offerShare(gpu: GpuDocument): Offer[] {
 
 export function listOffers(gpu: GpuDocument, profiles: readonly MigProfileRow[], types: readonly VgpuTypeDocument[]): Offer[] {
   if (gpu.mig?.current) return [...offerProfiles(profiles), ...offerTypes(types)];
-  const isEmpty = !gpu.vms.length && !gpu.devices.length && !gpu.shares?.holders.length;
+  const isEmpty = !gpu.vms.length && !gpu.devices.length && !gpu.vfs_enabled && !gpu.shares?.holders.length;
   const whole = isEmpty ? [{ profile: "passthrough", text: T.wholeGpu, fits: true }] : [];
   return [...offerShare(gpu), ...offerTypes(types), ...offerVfs(gpu.vfs_enabled, gpu.devices), ...whole];
 }
@@ -77,7 +80,9 @@ export function FreeOf({ gpu }: { gpu: GpuDocument }) {
 
 export function FreeOfOther({ gpu }: { gpu: PciGpuDocument }) {
   const types = useStore((state) => state.types[gpu.pci] ?? NO_TYPES);
-  const whole = gpu.vms.length || gpu.devices.some((device) => device.vm) ? [] : [{ profile: "passthrough", text: T.wholeGpu, fits: true }];
+  // the host's own display, and a function whose virtual functions are there, cannot go to a VM
+  const isWhole = !gpu.boot_display && !gpu.vms.length && !gpu.devices.length && !gpu.vfs_enabled;
+  const whole = isWhole ? [{ profile: "passthrough", text: T.wholeGpu, fits: true }] : [];
   return <Chips offers={[...offerTypes(types), ...offerVfs(gpu.vfs_enabled, gpu.devices), ...whole]} gpu={gpu.pci} name={gpu.pci} />;
 }
 
