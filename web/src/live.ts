@@ -12,7 +12,7 @@ import { Refusal, SessionEnded, type Stream, type Transport, Unreachable, ask, o
 const KEPT_EVENTS = 300;
 const KEPT_OPERATIONS = 100;
 /** Milliseconds in which events are gathered before what they concern is read. */
-const GATHER_MS = 60;
+const GATHER_MS = 20;
 /** What changes without an event (memory, load, counters) is read this often while the page is seen. */
 const COUNTERS_MS = 10_000;
 /** Every so many times the comparison with the record is read, too: the daemon's own comes as an event. */
@@ -81,21 +81,20 @@ export function refresh(parts: readonly Part[] = ALL): void {
 async function readWaiting(): Promise<void> {
   const parts = [...waiting];
   waiting.clear();
-  const problems: Record<string, Refusal> = { ...getState().problems };
-  const read = async (part: Part): Promise<Partial<State>> => {
-    try {
-      const patch = await READ[part]();
-      delete problems[part];
-      return patch;
-    } catch (error) {
-      // a part that is refused leaves the others as they are
-      if (!(error instanceof Refusal)) throw error;
-      problems[part] = error;
-      return {};
-    }
-  };
-  const patches = await Promise.all(parts.map(read));
-  change({ ...(Object.assign({}, ...patches) as Partial<State>), problems, asOf: Date.now() });
+  await Promise.all(parts.map(readPart));
+}
+
+/** A part is shown as soon as it is there: a slow one keeps no other back. */
+async function readPart(part: Part): Promise<void> {
+  try {
+    const patch = await READ[part]();
+    const { [part]: mended, ...problems } = getState().problems;
+    change({ ...patch, ...(mended && { problems }), asOf: Date.now() });
+  } catch (error) {
+    // a part that is refused leaves the others as they are
+    if (!(error instanceof Refusal)) throw error;
+    change({ problems: { ...getState().problems, [part]: error }, asOf: Date.now() });
+  }
 }
 
 function report(error: unknown): void {
