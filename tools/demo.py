@@ -99,6 +99,12 @@ def main() -> int:
         scene = stack.enter_context(lab("dgx-a100"))
         tell_story(scene)
     print(f"\n{time.monotonic() - began:.0f} s. Nothing that was started is left running.")
+    print(
+        "The web page of such a machine, for a browser here:\n"
+        "  ./run vgpumgr sim start dgx-a100\n"
+        "  ./run vgpumgr --machine dgx-a100 daemon &\n"
+        "  ./run vgpumgr --machine dgx-a100 web"
+    )
     return 0
 
 

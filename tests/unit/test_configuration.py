@@ -110,7 +110,7 @@ BROKEN = [
     ("[relaese]\nstopped = 1\n", ":2: there is no key relaese.stopped; did you mean release.stopped?"),
     ("[limits]\nxyzzy = 1\n", ":2: there is no key limits.xyzzy; there is: limits.connections, "),
     ("[reconcile]\njitter = inf\n", ":2: reconcile.jitter = Infinity: input should be"),
-    ("[x.y.z]\nq = 1\n", ":2: there is no key x.y.z.q; there is: reconcile, release, repair, limits"),
+    ("[x.y.z]\nq = 1\n", ":2: there is no key x.y.z.q; there is: reconcile, release, repair, history, limits"),
     ("release = 5\n", ":1: release is a section: [release]"),
     ("\n[reconcile]\ninterval_s = -1\n", ":3: reconcile.interval_s = -1: input should be greater"),
     ('[reconcile]\ninterval_s = "soon"\n', ':2: reconcile.interval_s = "soon": input should be'),

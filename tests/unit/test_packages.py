@@ -74,6 +74,10 @@ def test_each_package_has_its_part(members: dict[str, dict[str, tarfile.TarInfo]
         assert f"/usr/lib/systemd/system/vgpumgr.{unit}" in program
     completions = [name for name in program if "completions" in name and "vgpumgr" in name]
     assert len(completions) == 3
+    page = (ROOT / "vgpumgr/_web/index.html").exists()
+    cockpit = {f"/usr/share/cockpit/vgpumgr/{name}" for name in ("manifest.json", "index.html")}
+    assert (cockpit <= program) == page
+    assert any(name.endswith("/vgpumgr/_web/index.html") for name in program) == page
     unwanted = re.compile(
         r"/tests?/|/bench/|/bin/null|ptxrun|/native/|CMakeLists|/cuda\.h|__pycache__|/_pytest/|/mypy/"
     )

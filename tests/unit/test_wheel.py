@@ -88,6 +88,8 @@ def test_no_tests_sources_or_headers_of_others_are_in_it(wheel: Path) -> None:
         zipfile.ZipFile(wheel).read("vgpumgr/_lib/channels.version") == f"{__version__}\n".encode()
     )
     assert "vgpumgr/_lib/guest/libcudart.so.13" in names
+    page = "vgpumgr/_web/index.html"
+    assert (page in names) == (ROOT / page).exists()
 
 
 def test_a_simulated_machine_without_the_source_tree(

@@ -29,9 +29,7 @@ def open_page(
         int,
         Option("--port", metavar="N", parser=number(int, 0, 65535), help="0: any that is free."),
     ] = 0,
-    read_only: Annotated[
-        bool, Option("--read-only", help="The page changes nothing, whoever opens it.")
-    ] = False,
+    read_only: Annotated[bool, Option("--read-only", help="The page changes nothing.")] = False,
     expires: Annotated[
         str,
         Option(
