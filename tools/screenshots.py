@@ -38,11 +38,6 @@ def prepare(scene: Scene) -> None:
     scene.post("/1.0/gpus/7/drain", {"reason": "a fan is to be replaced"})
 
 
-def show_gpu(page: Page) -> None:
-    """One GPU."""
-    page.get_by_role("link", name="GPU 0").click()
-
-
 def show_plan(page: Page) -> None:
     """An attach before consent."""
     page.get_by_role("button", name="2g.20gb: 1 more").first.click()
@@ -52,28 +47,15 @@ def show_plan(page: Page) -> None:
     page.locator('[data-phase="planned"]').wait_for()
 
 
-def show_why(page: Page) -> None:
-    """What is in the way of a profile."""
-    page.get_by_role("button", name="7g.80gb").first.click()
-
-
 def show_layout(page: Page) -> None:
     """The layout of a GPU while it is edited."""
-    show_gpu(page)
+    page.get_by_role("link", name="GPU 0").click()
     page.get_by_role("button", name="Edit layout").click()
     page.locator(".adding .chip").first.click()
 
 
-def show_vm(page: Page) -> None:
-    """One VM."""
-    page.get_by_role("link", name="render02").click()
-
-
 #: the name of each picture, and what is done before it
-SCENES = (
-    ("overview", None), ("gpu", show_gpu), ("plan", show_plan), ("why", show_why), ("layout", show_layout),
-    ("vm", show_vm),
-)  # fmt: skip
+SCENES = (("overview", None), ("plan", show_plan), ("layout", show_layout))
 
 
 def draw(address: str, target: Path) -> Iterator[Path]:

@@ -1,6 +1,6 @@
 /** The layout of a GPU, edited on its board. */
 
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { type Action, type Piece, applyLayout } from "./actions";
 import type { GpuDocument, MigProfileRow, PlacementDocument } from "./api";
 import { Area, Frame, holderOf } from "./board";
@@ -24,6 +24,11 @@ export function LayoutDialog({ gpu: uuid }: { gpu: string }) {
   );
   const [gone, setGone] = useState<readonly Piece[]>([]);
   const [action, setAction] = useState<Action | null>(null);
+  const box = useRef<HTMLDivElement>(null);
+  // the button that was pressed may be gone
+  useEffect(() => {
+    if (document.activeElement === document.body) box.current?.focus();
+  }, [pieces]);
   if (!gpu) return <Dialog title={T.editLayout} onClose={closeDialog}><p>{T.notFound}</p></Dialog>;
   const title = T.layoutTitle(T.gpu(gpu.index));
   if (action) return <Dialog title={title} onClose={closeDialog}><Flow action={action} onBack={() => setAction(null)} /></Dialog>;
@@ -38,7 +43,7 @@ export function LayoutDialog({ gpu: uuid }: { gpu: string }) {
   const add = (profile: string, placement: PlacementDocument) => setPieces([...pieces, { profile, placement, instance: null }]);
   return (
     <Dialog title={title} onClose={closeDialog}>
-      <div class="flow">
+      <div class="flow" ref={box} tabIndex={-1}>
         <p>{T.layoutHelp}</p>
         <h3>{T.layoutNow}</h3>
         <Draft gpu={gpu} pieces={pieces} gone={gone} />
