@@ -6,10 +6,12 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -353,6 +355,21 @@ def test_slow_heads_and_bodies_end(page: Daemon, monkeypatch: pytest.MonkeyPatch
             assert receive(connection).status == 408
 
 
+def test_who_does_not_read_the_answer_is_hung_up_on(
+    page: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_module, "_WRITE_S", 0.3)
+    monkeypatch.setattr(gateway_module, "_LINGER_S", 0.3)
+    with serving(page.client) as served:
+        browser = served.browse()
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect(("127.0.0.1", served.port))
+            connection.sendall(browser.make("GET", "/1.0/openapi.json"))
+            wait_until(lambda: bool(served.gateway._tasks))
+            wait_until(lambda: not served.gateway._tasks and not served.gateway._calls)
+
+
 def test_hundreds_of_silent_connections_keep_no_other_out(page: Daemon) -> None:
     with serving(page.client) as served:
         browser = served.browse()
@@ -363,6 +380,12 @@ def test_hundreds_of_silent_connections_keep_no_other_out(page: Daemon) -> None:
             wait_until(lambda: len(served.gateway._tasks) <= gateway_module.MAX_WAITING)
             # the first ones were ended
             assert receive(silent[0]).status == 0
+            # those that have their answer and stay count, too
+            for connection in silent[-200:]:
+                with suppress(OSError):
+                    connection.sendall(b"GET /ui/ HTTP/1.1\r\n\r\n")
+            assert browser.ask("GET", "/1.0").status == 200
+            wait_until(lambda: len(served.gateway._tasks) <= gateway_module.MAX_WAITING)
         finally:
             for connection in silent:
                 connection.close()

@@ -30,7 +30,8 @@ from vgpumgr.errors import (
 from vgpumgr.model.page import SECURITY_HEADERS
 from vgpumgr.model.routes import API
 
-#: connections that have sent no whole head yet; one more ends the oldest, so that silence keeps no other out
+#: connections that have sent no whole head yet, or have their answer; one more ends the oldest, so that silence keeps
+#: no other out
 MAX_WAITING = 128
 #: requests that are with the daemon, event streams included
 MAX_CALLS = 48
@@ -83,11 +84,9 @@ class Gateway:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        self._waiting[task] = None
-        if len(self._waiting) > MAX_WAITING:
-            oldest = next(iter(self._waiting))
-            del self._waiting[oldest]
-            oldest.cancel()
+        self._await_other_side(task)
+        # what was written has then left this process, and the end of the connection loses nothing
+        writer.transport.set_write_buffer_limits(high=0)
         try:
             with contextlib.suppress(OSError, EOFError, TimeoutError, asyncio.CancelledError):
                 await self._serve_one(task, reader, writer)
@@ -95,6 +94,14 @@ class Gateway:
             self._waiting.pop(task, None)
             self._tasks.discard(task)
             writer.transport.abort()
+
+    def _await_other_side(self, task: asyncio.Task[None]) -> None:
+        """From here on it is the browser's turn; the oldest of too many such connections ends."""
+        self._waiting[task] = None
+        if len(self._waiting) > MAX_WAITING:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.cancel()
 
     async def _serve_one(
         self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -120,6 +127,7 @@ class Gateway:
         else:
             is_head = request is not None and request.method == "HEAD"
             await _write(writer, _format(reply, with_body=not is_head))
+        self._await_other_side(task)
         await _end(reader, writer)
 
     async def _forward(
