@@ -226,6 +226,36 @@ def test_a_plan_that_is_no_longer_true_is_refused(scene: Scene, page: Page) -> N
         scene.post("/1.0/mig/destroy", {"instances": [f"0/{made['id']}"]})
 
 
+def test_a_plan_for_a_vm_that_has_changed_is_refused(scene: Scene, page: Page, vm03: str) -> None:
+    page.get_by_role("button", name="Attach a slice to vm03").click()
+    choose(page, vm03, "share:1/4")
+    read_plan(page)
+    scene.post("/1.0/attachments", {"vm": vm03, "profile": "1g.10gb"})
+    page.get_by_role("button", name="Do it").click()
+    page.locator(".refusal").wait_for()
+    assert "VG352" in page.locator(".refusal").inner_text()
+    assert [attachment["profile"] for attachment in scene.list_vms()[vm03]] == ["1g.10gb"]
+
+
+def test_detach_names_the_programs_in_the_guest(scene: Scene, session: Session) -> None:
+    channels = scene.get("/1.0/channels")
+    lane = {
+        "id": 1, "name": "matmul", "pid": 412, "transport": "ring", "calls": 7, "bytes_in": 1, "bytes_out": 1,
+        "memory_bytes": 1 << 20,
+    }  # fmt: skip
+    for channel in channels["channels"]:
+        channel["lanes"] = [lane] if channel["vm"] == "vm01" else []
+    page = session.context.new_page()
+    page.route("**/1.0/channels", lambda route: route.fulfill(json=channels))
+    uuid = next(vm["uuid"] for vm in scene.get("/1.0/vms")["vms"] if vm["name"] == "vm01")
+    page.goto(f"{session.address}#/vm/{uuid}")
+    page.get_by_role("row").filter(has_text="matmul").wait_for()
+    page.get_by_role("button", name="Detach 3g.40gb from vm01").click()
+    read_plan(page)
+    assert page.get_by_text("lose the GPU: matmul (412).").is_visible()
+    page.close()
+
+
 def test_detach(scene: Scene, page: Page, vm03: str) -> None:
     scene.post("/1.0/attachments", {"vm": vm03, "profile": "1g.10gb"})
     uuid = next(vm["uuid"] for vm in scene.get("/1.0/vms")["vms"] if vm["name"] == vm03)

@@ -3,6 +3,7 @@
 import type { GpuDocument, InstanceDocument, VmDocument } from "./api";
 import { line, withInput } from "./commands";
 import { place } from "./format";
+import { getState } from "./store";
 import { T } from "./texts";
 
 export interface Action {
@@ -12,9 +13,18 @@ export interface Action {
   command: string;
   /** Whose ETag the change is held to: what was planned on must still be so. */
   subject?: string;
+  /** What the plan does not say. */
+  warning?: string | undefined;
 }
 
 const vmPath = (vm: VmDocument) => `/1.0/vms/${encodeURIComponent(vm.uuid)}`;
+
+/** Processes of the guest that lose the GPU; those of one attachment, or of all. */
+function warnOfPrograms(vm: VmDocument, attachment?: string): string | undefined {
+  const channels = getState().channels[vm.name] ?? vm.channels;
+  const lanes = channels.filter((channel) => attachment === undefined || channel.id === attachment).flatMap((channel) => channel.lanes);
+  return lanes.length ? T.guestPrograms(lanes.map((lane) => (lane.pid === null ? lane.name : `${lane.name} (${lane.pid})`)).join(", ")) : undefined;
+}
 
 export interface AttachChoice {
   vm: VmDocument;
@@ -45,6 +55,7 @@ export function detach(vm: VmDocument, attachment: string, profile: string): Act
     body: { attachment },
     command: only ? line("detach", vm.name) : line("detach", vm.name, "--attachment", attachment),
     subject: vmPath(vm),
+    warning: warnOfPrograms(vm, attachment),
   };
 }
 
@@ -53,6 +64,7 @@ export const restartChannel = (vm: VmDocument): Action => ({
   path: `/1.0/channels/${encodeURIComponent(vm.uuid)}/restart`,
   body: {},
   command: line("virtio", "restart", vm.name),
+  warning: warnOfPrograms(vm),
 });
 
 export function drain(gpu: GpuDocument): Action {

@@ -26,6 +26,7 @@ const part = (share: number): string => `${(share * 100).toFixed(3)}%`;
 function Area({ from, width, look, title, detail, children }: AreaProps) {
   return (
     <svg x={part(from)} y="0" width={part(width)} height={HEIGHT} class={`area ${look}`}>
+      {title && <title>{detail ? `${title}: ${detail}` : title}</title>}
       <rect x={GAP / 2} y={GAP / 2} height={HEIGHT - GAP} rx="3" class="base" />
       {(look === "idle" || look === "run" || look === "going") && (
         <rect x={GAP / 2} y={GAP / 2} height={HEIGHT - GAP} rx="3" class="texture" fill={`url(#texture-${look})`} />

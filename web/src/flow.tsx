@@ -33,9 +33,8 @@ async function plan(action: Action): Promise<Phase> {
 
 async function begin(action: Action, { plan, etag }: { plan: Plan; etag: string | null }): Promise<Phase> {
   const held = plan.expected ? { expected: plan.expected } : {};
-  const agreed = plan.concerns.length ? { confirmed: true } : {};
   const headers: Record<string, string> = etag ? { "If-Match": etag } : {};
-  const { document } = await ask<OperationShowDocument>(way, "POST", action.path, { ...action.body, ...held, ...agreed }, headers);
+  const { document } = await ask<OperationShowDocument>(way, "POST", action.path, { ...action.body, ...held }, headers);
   return document.operation ? { name: "running", id: document.operation.id } : { name: "ended", status: "succeeded", refusal: null };
 }
 
@@ -100,7 +99,7 @@ export function Flow({ action, onBack }: { action: Action; onBack?: () => void }
     <div class="flow" ref={box} tabIndex={-1} data-phase={phase.name}>
       {phase.name === "planning" && <p role="status">{T.planning}</p>}
       {phase.name === "planned" && (
-        <Planned plan={phase.plan} onBack={onBack} onDo={() => void run(() => begin(action, phase), T.refusedTitle)} />
+        <Planned plan={phase.plan} warning={action.warning} onBack={onBack} onDo={() => void run(() => begin(action, phase), T.refusedTitle)} />
       )}
       {phase.name === "refused" && (
         <>
@@ -120,21 +119,21 @@ export function Flow({ action, onBack }: { action: Action; onBack?: () => void }
   );
 }
 
-function Planned({ plan, onBack, onDo }: { plan: Plan; onBack?: () => void; onDo: () => void }) {
-  const [agreed, setAgreed] = useState(false);
+interface PlannedProps {
+  plan: Plan;
+  warning: string | undefined;
+  onBack?: (() => void) | undefined;
+  onDo: () => void;
+}
+
+function Planned({ plan, warning, onBack, onDo }: PlannedProps) {
   const [begun, setBegun] = useState(false);
   const barrier = useBarrier();
-  const isBlocked = barrier !== null || begun || (plan.concerns.length > 0 && !agreed);
-  const isHard = plan.destructive || plan.disruptive;
+  const isHard = plan.destructive || plan.disruptive || warning !== undefined;
   return (
     <>
+      {warning && <p class="note warn">{warning}</p>}
       <PlanView plan={plan} />
-      {plan.concerns.length > 0 && (
-        <label class="check">
-          <input type="checkbox" checked={agreed} onChange={(event) => setAgreed(event.currentTarget.checked)} />
-          {T.confirmConcerns}
-        </label>
-      )}
       {barrier && <p class="note">{barrier}</p>}
       <div class="buttons">
         {onBack && <Button onClick={onBack}>{T.back}</Button>}
@@ -143,7 +142,7 @@ function Planned({ plan, onBack, onDo }: { plan: Plan; onBack?: () => void; onDo
           <button
             type="button"
             class={`button ${isHard ? "danger" : "main"}`}
-            disabled={isBlocked}
+            disabled={barrier !== null || begun}
             onClick={() => {
               setBegun(true);
               onDo();
@@ -172,7 +171,6 @@ export function PlanView({ plan }: { plan: Plan }) {
       </ol>
       {plan.destructive && <p class="note warn">{T.destructive}</p>}
       {plan.disruptive && <p class="note warn">{T.disruptive}</p>}
-      {plan.concerns.map((text) => <p key={text} class="note warn">{text}</p>)}
       {plan.notes.length > 0 && (
         <>
           <h3>{T.reasons}</h3>

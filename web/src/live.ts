@@ -127,6 +127,8 @@ export async function follow(): Promise<void> {
       await connect();
     } catch (error) {
       if (error instanceof SessionEnded) return end(error);
+      // a user whom the daemon does not know, inside Cockpit; groups may change meanwhile
+      if (error instanceof Refusal) change({ problems: { ...getState().problems, server: error } });
     }
     if (getState().connection === "ended") return;
     if (getState().connection !== "lost") {
@@ -143,7 +145,8 @@ async function connect(): Promise<void> {
   // another daemon counts its events from the beginning
   if (server.pid !== pid) lastId = 0;
   pid = server.pid;
-  change({ server });
+  const { server: refused, ...problems } = getState().problems;
+  change({ server, ...(refused && { problems }) });
   let rest = "";
   let silence = startSilence();
   stream = way.stream("/1.0/events", { "Last-Event-ID": String(lastId) }, (text) => {

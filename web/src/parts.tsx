@@ -73,7 +73,7 @@ export function ErrorParts({ refusal, title }: { refusal: Refusal; title: string
         {why && <Fact name={T.whyLabel}>{why}</Fact>}
         {held_by.length > 0 && <Fact name={T.heldBy}>{held_by.map((holder) => <div key={holder}>{holder}</div>)}</Fact>}
       </dl>
-      {hint && <><div class="muted">{T.tryLabel}</div><Command text={hint} /></>}
+      {hint && <><div class="muted">{T.tryLabel}</div>{hint.startsWith("vgpumgr ") ? <Command text={hint} /> : <p>{hint}</p>}</>}
       {id && <div class="muted">{id}</div>}
     </div>
   );

@@ -15,8 +15,6 @@ export interface PlanLine {
 export interface Plan {
   lines: readonly PlanLine[];
   notes: readonly string[];
-  /** What must be agreed to on its own. */
-  concerns: readonly string[];
   destructive: boolean;
   disruptive: boolean;
   /** The digest that the change is held to. */
@@ -48,7 +46,6 @@ interface Answer {
   steps?: readonly (StepDocument | LayoutStepDocument)[];
   actions?: readonly ActionDocument[];
   notes?: readonly string[];
-  concerns?: readonly string[];
   used_by?: readonly string[];
   done?: readonly string[];
   problems?: readonly string[];
@@ -57,7 +54,7 @@ interface Answer {
 const isLayout = (answer: unknown): answer is LayoutPlanDocument => typeof (answer as LayoutPlanDocument).digest === "string";
 
 export function readPlan(document: unknown): Plan {
-  const none = { concerns: [], destructive: false, disruptive: false, expected: null };
+  const none = { destructive: false, disruptive: false, expected: null };
   if (isLayout(document)) {
     const { steps, explanations, notes, destructive, disruptive, digest } = document;
     const reasons = [...explanations.map((row) => row.text), ...notes];
@@ -71,6 +68,5 @@ export function readPlan(document: unknown): Plan {
     ...none,
     lines: [...steps.map(readStep), ...actions, ...done],
     notes: [...(answer.plan?.notes ?? []), ...(answer.notes ?? []), ...(answer.problems ?? []), ...(answer.used_by ?? [])],
-    concerns: answer.concerns ?? [],
   };
 }

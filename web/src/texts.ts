@@ -189,13 +189,13 @@ export const T = {
   noPlace: "no place",
   inUse: (holder: string) => `used by ${holder}`,
 
+  guestPrograms: (names: string) => `Programs in the guest use it and lose the GPU: ${names}.`,
   planning: "Planning. Nothing is changed.",
   plan: "Plan",
   planEmpty: "The plan has no steps: there is nothing to do.",
   reasons: "Reasons",
   destructive: "The plan destroys what is listed with a minus sign.",
   disruptive: "The plan disrupts slices in use.",
-  confirmConcerns: "I have read what this concerns, and agree.",
   doIt: "Do it",
   back: "Back",
   close: "Close",
@@ -263,6 +263,7 @@ export const T = {
   notFound: "This is no longer here.",
   toOverview: "To the overview",
   partRefused: {
+    server: "The daemon refuses this user",
     gpus: "GPUs cannot be read", vms: "VMs cannot be read", status: "The status cannot be read", profiles: "Profiles cannot be read",
     types: "vGPU types cannot be read", operations: "Operations cannot be read", channels: "Channels cannot be read",
   } as Record<string, string>,
