@@ -275,8 +275,10 @@ def test_inside_cockpit_all_goes_through_its_bridge(scene: Scene, session: Sessi
 
 
 def test_a_user_whom_the_daemon_refuses_reads_why(session: Session) -> None:
-    parts: dict[str, Any] = {"id": "VG353", "error": "you may not", "cause": None, "why": "no group of yours may read", "held_by": [],
-             "try": "usermod -aG vgpumgr-ro you", "exit_code": 4}  # fmt: skip
+    parts: dict[str, Any] = {
+        "id": "VG353", "error": "you may not", "cause": None, "why": "no group of yours may read", "held_by": [],
+        "try": "usermod -aG vgpumgr-ro you", "exit_code": 4,
+    }  # fmt: skip
     page = session.context.new_page()
     page.route("**/1.0", lambda route: route.fulfill(status=403, json={"error": parts}))
     page.goto(session.address)
