@@ -1,6 +1,6 @@
 """What ``./run test`` runs: all of pytest, three tests at a time on two processors, since many of them wait.
-``--fast`` leaves out what boots a guest or the lab host, what trains with PyTorch, and what sets the project up on a
-fresh system.
+``--fast`` leaves out what boots a guest or the lab host, what trains with PyTorch, what drives a browser, and what sets
+the project up on a fresh system.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     options += ["--durations", "15", "--session-timeout", str(LIMIT_S)]
     if "--fast" in arguments:
         arguments = [a for a in arguments if a != "--fast"]
-        options += ["-m", "not guest and not lab and not fresh and not pytorch"]
+        options += ["-m", "not guest and not lab and not fresh and not pytorch and not browser"]
     scratch = make_scratch()
     sweeps.begin()
     failures = Failures()

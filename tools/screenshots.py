@@ -1,91 +1,65 @@
 """Pictures of the web page: ``./run screenshots [DIRECTORY]`` writes one PNG for each scene, in ``docs/web``.
 
-The page is the built one, behind the genuine daemon and ``vgpumgr web``; the machine is simulated. Debian's
-chromium draws.
+The page is the built one, behind the genuine daemon and ``vgpumgr web``; the machine is simulated,
+and libvirt is the fake of the page's tests. Debian's chromium draws.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.web.scene import ROOT, Scene, run_scene
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
 CHROMIUM = "/usr/bin/chromium"
-MACHINE = "dgx-a100"
-#: commands that make the machine worth a picture
-PREPARE: tuple[tuple[str, ...], ...] = (
-    ("mig", "enable", "0"),
-    ("mig", "create", "0", "3g.40gb"),
-    ("mig", "create", "0", "1g.10gb", "--count", "2"),
-    ("gpu", "drain", "7", "--reason", "a fan is to be replaced"),
-)
-#: the name of each picture, and what follows /ui/ in its address
-SCENES: tuple[tuple[str, str], ...] = (
-    ("overview", ""),
-    ("operations", "#/operations"),
-    ("checks", "#/checks"),
-)
+VMS = ("web01", "train01", "notebook03", "render02")
 WIDTH, HEIGHT = 1280, 800
+#: milliseconds until what was asked for is drawn
+DRAWN_MS = 600
 
 
-def vgpumgr(*words: str) -> list[str]:
-    """A command on the simulated machine."""
-    return [sys.executable, "-m", "vgpumgr", "--machine", MACHINE, *words]
+def prepare(scene: Scene) -> None:
+    """A machine that is worth a picture."""
+    for gpu in ("0", "1"):
+        scene.post("/1.0/mig/mode", {"gpu": gpu, "enabled": True})
+    for vm, profile, gpu in (
+        ("train01", "3g.40gb", "0"), ("web01", "1g.10gb", "0"), ("notebook03", "share:16GiB,25%", "2"),
+        ("render02", "share:32GiB,50%", "2"),
+    ):  # fmt: skip
+        scene.post("/1.0/attachments", {"vm": vm, "profile": profile, "gpu": gpu})
+    scene.post("/1.0/mig/create", {"gpu": "1", "profile": "2g.20gb", "count": 2})
+    scene.post("/1.0/gpus/7/drain", {"reason": "a fan is to be replaced"})
 
 
-@contextmanager
-def running(words: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """A command in the foreground, for the time of the block."""
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
+def show_plan(page: Page) -> None:
+    """An attach before consent."""
+    page.get_by_role("button", name="2g.20gb: 1 more").first.click()
+    page.locator("select[name=vm]").select_option(label="web01")
+    page.locator("input[name=add]").check()
+    page.get_by_role("button", name="Show plan").click()
+    page.locator('[data-phase="planned"]').wait_for()
 
 
-@contextmanager
-def page_address() -> Iterator[str]:
-    """The address of the page of a simulated machine. Raises SystemExit where there is none."""
-    with tempfile.TemporaryDirectory(prefix="vgshots.") as directory:
-        os.environ["VGPUMGR_SIM_ROOT"] = directory
-        start = [sys.executable, "-m", "vgpumgr", "sim", "start", MACHINE]
-        subprocess.run([*start, "--libvirt", "test:///default"], check=True, stdout=sys.stderr)
-        try:
-            with running(vgpumgr("daemon")):
-                wait_for_daemon()
-                for words in PREPARE:
-                    subprocess.run(vgpumgr(*words), check=True, stdout=sys.stderr)
-                with running(vgpumgr("--quiet", "web")) as web:
-                    assert web.stdout is not None
-                    address = web.stdout.readline().strip()
-                    if not address:
-                        raise SystemExit("screenshots: there is no page to draw")
-                    yield address
-        finally:
-            subprocess.run([*start[:3], "sim", "stop", MACHINE], check=False, stdout=sys.stderr)
+def show_layout(page: Page) -> None:
+    """The layout of a GPU while it is edited."""
+    page.get_by_role("link", name="GPU 0").click()
+    page.get_by_role("button", name="Edit layout").click()
+    page.locator(".adding .chip").first.click()
 
 
-def wait_for_daemon() -> None:
-    """Until the daemon answers. Raises SystemExit if it ends before."""
-    from vgpumgr.host.clock import SystemClock
-
-    clock = SystemClock()
-    end_s = clock.monotonic_s() + 60
-    while subprocess.run(
-        vgpumgr("api", "GET", "/1.0"), capture_output=True, check=False
-    ).returncode:
-        if clock.monotonic_s() > end_s:
-            raise SystemExit("screenshots: the daemon does not answer")
-        clock.sleep(0.2)
+#: the name of each picture, and what is done before it
+SCENES = (("overview", None), ("plan", show_plan), ("layout", show_layout))
 
 
 def draw(address: str, target: Path) -> Iterator[Path]:
-    """One picture for each scene."""
+    """One picture for each scene, and the overview in the dark and on a narrow screen."""
     from playwright.sync_api import sync_playwright
 
     target.mkdir(parents=True, exist_ok=True)
@@ -93,25 +67,48 @@ def draw(address: str, target: Path) -> Iterator[Path]:
     with sync_playwright() as playwright:
         options = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
-        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-        page.goto(address)
-        for name, path in SCENES:
-            page.goto(f"{base}{path}")
-            # the event stream never ends, so that the network is never idle: the page is drawn once it has a heading
-            page.wait_for_selector("h1, h2")
-            page.wait_for_timeout(1000)
-            path_of = target / f"{name}.png"
-            page.screenshot(path=path_of)
-            yield path_of
+        context = browser.new_context(
+            viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light"
+        )
+        context.new_page().goto(address)
+        for name, act in SCENES:
+            with open_page(context.new_page(), base) as page:
+                if act is not None:
+                    act(page)
+                yield save(page, target / f"{name}.png")
+        with open_page(context.new_page(), base) as page:
+            page.emulate_media(color_scheme="dark")
+            yield save(page, target / "dark.png")
+            page.set_viewport_size({"width": 320, "height": HEIGHT})
+            yield save(page, target / "narrow.png")
         browser.close()
+
+
+@contextmanager
+def open_page(page: Page, base: str) -> Iterator[Page]:
+    """The overview, connected."""
+    page.goto(base)
+    page.locator(".connection.live").wait_for()
+    yield page
+    page.close()
+
+
+def save(page: Page, path: Path) -> Path:
+    """The picture."""
+    page.wait_for_timeout(DRAWN_MS)
+    page.screenshot(path=path)
+    return path
 
 
 def main(arguments: list[str]) -> int:
     """Draws all scenes, and prints the names of the pictures."""
     if len(arguments) > 1 or any(word.startswith("-") for word in arguments):
         raise SystemExit("usage: ./run screenshots [DIRECTORY]")
-    with page_address() as address:
-        for picture in draw(address, Path(arguments[0] if arguments else ROOT / "docs/web")):
+    with run_scene("dgx-a100", VMS) as scene:
+        prepare(scene)
+        for picture in draw(
+            scene.open_web(), Path(arguments[0] if arguments else ROOT / "docs/web")
+        ):
             print(picture)
     return 0
 

@@ -1,0 +1,135 @@
+/** The layout of a GPU, edited on its board. */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type Action, type Piece, applyLayout } from "./actions";
+import type { GpuDocument, MigProfileRow, PlacementDocument } from "./api";
+import { Area, Frame, holderOf } from "./board";
+import { Flow } from "./flow";
+import { place } from "./format";
+import { Button, Dialog } from "./parts";
+import { closeDialog, useStore } from "./store";
+import { T } from "./texts";
+
+const overlaps = (one: PlacementDocument, other: PlacementDocument): boolean =>
+  one.start < other.start + other.size && other.start < one.start + one.size;
+
+const NO_PROFILES: readonly MigProfileRow[] = [];
+
+export function LayoutDialog({ gpu: uuid }: { gpu: string }) {
+  const gpu = useStore((state) => state.gpus.find((other) => other.uuid === uuid));
+  const profiles = useStore((state) => state.profiles[uuid] ?? NO_PROFILES);
+  // what was there when the editing began: the plan is held to the digest of what is there then
+  const [pieces, setPieces] = useState<readonly Piece[]>(() =>
+    (gpu?.instances ?? []).map((instance) => ({ profile: instance.profile, placement: instance.placement, instance })),
+  );
+  const [gone, setGone] = useState<readonly Piece[]>([]);
+  const [action, setAction] = useState<Action | null>(null);
+  const box = useRef<HTMLDivElement>(null);
+  // the button that was pressed may be gone
+  useEffect(() => {
+    if (document.activeElement === document.body) box.current?.focus();
+  }, [pieces]);
+  if (!gpu) return <Dialog title={T.editLayout} onClose={closeDialog}><p>{T.notFound}</p></Dialog>;
+  const title = T.layoutTitle(T.gpu(gpu.index));
+  if (action) return <Dialog title={title} onClose={closeDialog}><Flow action={action} onBack={() => setAction(null)} /></Dialog>;
+  const remove = (piece: Piece) => {
+    setPieces(pieces.filter((other) => other !== piece));
+    if (piece.instance) setGone([...gone, piece]);
+  };
+  const keep = (piece: Piece) => {
+    setGone(gone.filter((other) => other !== piece));
+    setPieces([...pieces.filter((other) => !overlaps(other.placement, piece.placement)), piece]);
+  };
+  const add = (profile: string, placement: PlacementDocument) => setPieces([...pieces, { profile, placement, instance: null }]);
+  return (
+    <Dialog title={title} onClose={closeDialog}>
+      <div class="flow" ref={box} tabIndex={-1}>
+        <p>{T.layoutHelp}</p>
+        <h3>{T.layoutNow}</h3>
+        <Draft gpu={gpu} pieces={pieces} gone={gone} />
+        <ul class="pieces">
+          {[...pieces].sort((one, other) => one.placement.start - other.placement.start).map((piece) => (
+            <PieceRow key={`${piece.profile}${place(piece.placement)}`} piece={piece} word={piece.instance ? T.stays : T.isNew} label={T.removeAt}
+              verb={T.remove} onClick={() => remove(piece)} />
+          ))}
+          {gone.map((piece) => (
+            <PieceRow key={`gone${place(piece.placement)}`} piece={piece} word={T.goes} label={T.keepAt} verb={T.keep} onClick={() => keep(piece)} />
+          ))}
+        </ul>
+        <Adding profiles={profiles} pieces={pieces} onAdd={add} />
+        <div class="buttons">
+          <Button onClick={closeDialog}>{T.cancel}</Button>
+          <Button kind="main" onClick={() => setAction(applyLayout(gpu, pieces))}>{T.showPlan}</Button>
+        </div>
+      </div>
+    </Dialog>
+  );
+}
+
+function Draft({ gpu, pieces, gone }: { gpu: GpuDocument; pieces: readonly Piece[]; gone: readonly Piece[] }) {
+  const positions = Math.max(gpu.mig?.memory_positions ?? 8, 1);
+  const area = (piece: Piece, look: "vm" | "new" | "going", word: string) => (
+    <Area key={`${look}${place(piece.placement)}`} from={piece.placement.start / positions} width={piece.placement.size / positions} look={look}
+      title={piece.profile} detail={word} />
+  );
+  const said = pieces.map((piece) => T.board.instance(piece.profile, place(piece.placement), piece.instance ? T.stays : T.isNew));
+  return (
+    <Frame label={[T.board.mig(T.gpu(gpu.index), positions), ...said].join(" ")} axis={positions}>
+      <Area from={0} width={1} look="free" title="" />
+      {gone.map((piece) => area(piece, "going", T.goes))}
+      {pieces.map((piece) => area(piece, piece.instance ? "vm" : "new", piece.instance ? T.stays : T.isNew))}
+    </Frame>
+  );
+}
+
+interface PieceRowProps {
+  piece: Piece;
+  word: string;
+  label: (profile: string, at: string) => string;
+  verb: string;
+  onClick: () => void;
+}
+
+function PieceRow({ piece, word, label, verb, onClick }: PieceRowProps) {
+  const at = place(piece.placement);
+  const holder = piece.instance ? holderOf(piece.instance) : null;
+  return (
+    <li>
+      <span class="mono">{`${piece.profile} at ${at}`}</span>
+      <span class="muted">{word}</span>
+      {holder && holder.look !== "idle" && <span>{T.inUse(holder.name)}</span>}
+      <Button label={label(piece.profile, at)} onClick={onClick}>{verb}</Button>
+    </li>
+  );
+}
+
+interface AddingProps {
+  profiles: readonly MigProfileRow[];
+  pieces: readonly Piece[];
+  onAdd: (profile: string, placement: PlacementDocument) => void;
+}
+
+function Adding({ profiles, pieces, onAdd }: AddingProps) {
+  return (
+    <table class="adding">
+      <tbody>
+        {profiles.map((row) => {
+          const places = row.placements.filter((at) => !pieces.some((piece) => overlaps(piece.placement, at)));
+          return (
+            <tr key={row.name}>
+              <th scope="row">{row.name}</th>
+              <td class="chips">
+                {places.map((at) => (
+                  <button key={place(at)} type="button" class="chip" aria-label={T.addAt(row.name, place(at))} onClick={() => onAdd(row.name, at)}>
+                    {`+ ${place(at)}`}
+                  </button>
+                ))}
+                {places.length === 0 && <span class="muted">{T.noPlace}</span>}
+              </td>
+            </tr>
+          );
+        })}
+      </tbody>
+    </table>
+  );
+}

@@ -1,0 +1,229 @@
+/** Keeps the state in step with the daemon: reads all once, then what each event concerns. */
+
+import type {
+  ChannelListDocument, CheckListDocument, GpuListDocument, MigProfilesDocument, OperationDocument, OperationListDocument,
+  ProgressDocument, ServerDocument, StatusDocument, VgpuTypesDocument, VmListDocument,
+} from "./api";
+import { type HostEvent, type State, announce, change, getState, groupSame, keepSame } from "./store";
+import { T } from "./texts";
+import { Refusal, SessionEnded, type Stream, type Transport, Unreachable, ask, openTransport } from "./transport";
+
+/** Events of the last minutes, as the daemon keeps them. */
+const KEPT_EVENTS = 300;
+const KEPT_OPERATIONS = 100;
+/** Milliseconds in which events are gathered before what they concern is read. */
+const GATHER_MS = 20;
+/** What changes without an event (memory, load, counters) is read this often while the page is seen. */
+const COUNTERS_MS = 10_000;
+/** Every so many times the comparison with the record is read, too: the daemon's own comes as an event. */
+const STATUS_EVERY = 3;
+/** The daemon sends a comment every 15 s; after this long without one the stream is dead. */
+const SILENCE_MS = 40_000;
+const FIRST_PAUSE_MS = 250;
+const LONGEST_PAUSE_MS = 4_000;
+
+export const way: Transport = openTransport();
+export const get = async <D>(path: string): Promise<D> => (await ask<D>(way, "GET", path)).document;
+
+type Part = "gpus" | "vms" | "status" | "profiles" | "types" | "operations" | "channels";
+const ALL: readonly Part[] = ["gpus", "vms", "status", "profiles", "types", "operations", "channels"];
+
+const READ: Record<Part, () => Promise<Partial<State>>> = {
+  async gpus() {
+    const { gpus, others, lost, machine } = await get<GpuListDocument>("/1.0/gpus");
+    const now = getState();
+    return {
+      machine,
+      gpus: keepSame(now.gpus, gpus, (gpu) => gpu.uuid),
+      others: keepSame(now.others, others, (gpu) => gpu.pci),
+      lost: keepSame(now.lost, lost, (gpu) => String(gpu.index)),
+    };
+  },
+  async vms() {
+    const { vms } = await get<VmListDocument>("/1.0/vms");
+    return { vms: keepSame(getState().vms, vms, (vm) => vm.uuid) };
+  },
+  async channels() {
+    const { channels } = await get<ChannelListDocument>("/1.0/channels");
+    return { channels: groupSame(getState().channels, channels, (channel) => channel.vm) };
+  },
+  async status() {
+    return { status: await get<StatusDocument>("/1.0/status") };
+  },
+  async profiles() {
+    const { profiles } = await get<MigProfilesDocument>("/1.0/mig/profiles");
+    return { profiles: groupSame(getState().profiles, profiles, (row) => row.gpu_uuid) };
+  },
+  async types() {
+    const { types } = await get<VgpuTypesDocument>("/1.0/vgpus/types");
+    return { types: groupSame(getState().types, types, (type) => type.gpu) };
+  },
+  async operations() {
+    const { operations } = await get<OperationListDocument>("/1.0/operations");
+    return { operations: keepSame(getState().operations, operations, (operation) => operation.id) };
+  },
+};
+
+const waiting = new Set<Part>();
+let timer: ReturnType<typeof setTimeout> | undefined;
+let reading: Promise<void> = Promise.resolve();
+
+/** Reads parts soon; what is asked for meanwhile is read with them. */
+export function refresh(parts: readonly Part[] = ALL): void {
+  for (const part of parts) waiting.add(part);
+  timer ??= setTimeout(() => {
+    // one after the other: an older answer never replaces a newer one
+    reading = reading.then(readWaiting).catch(report);
+    timer = undefined;
+  }, GATHER_MS);
+}
+
+async function readWaiting(): Promise<void> {
+  const parts = [...waiting];
+  waiting.clear();
+  await Promise.all(parts.map(readPart));
+}
+
+/** A part is shown as soon as it is there: a slow one keeps no other back. */
+async function readPart(part: Part): Promise<void> {
+  try {
+    const patch = await READ[part]();
+    const { [part]: mended, ...problems } = getState().problems;
+    change({ ...patch, ...(mended && { problems }), asOf: Date.now() });
+  } catch (error) {
+    // a part that is refused leaves the others as they are
+    if (!(error instanceof Refusal)) throw error;
+    change({ problems: { ...getState().problems, [part]: error }, asOf: Date.now() });
+  }
+}
+
+function report(error: unknown): void {
+  if (error instanceof SessionEnded) end(error);
+  else if (error instanceof Unreachable) stream?.close();
+  else throw error;
+}
+
+function end({ command }: SessionEnded): void {
+  change({ connection: "ended", again: command ?? getState().again });
+  announce(T.ended);
+}
+
+let stream: Stream | undefined;
+let lastId = 0;
+let pid = 0;
+
+/** Follows the daemon for as long as the page is open. */
+export async function follow(): Promise<void> {
+  let turn = 0;
+  setInterval(() => {
+    if (getState().connection !== "live" || document.visibilityState !== "visible") return;
+    turn += 1;
+    refresh(turn % STATUS_EVERY ? ["gpus", "channels"] : ["gpus", "channels", "status"]);
+  }, COUNTERS_MS);
+  let pause = FIRST_PAUSE_MS;
+  for (;;) {
+    const began = Date.now();
+    try {
+      await connect();
+    } catch (error) {
+      if (error instanceof SessionEnded) return end(error);
+      // a user whom the daemon does not know, inside Cockpit; groups may change meanwhile
+      if (error instanceof Refusal) change({ problems: { ...getState().problems, server: error } });
+    }
+    if (getState().connection === "ended") return;
+    if (getState().connection !== "lost") {
+      change({ connection: "lost" });
+      announce(T.lost);
+    }
+    pause = Date.now() - began > LONGEST_PAUSE_MS ? FIRST_PAUSE_MS : Math.min(pause * 2, LONGEST_PAUSE_MS);
+    await new Promise((resolve) => setTimeout(resolve, pause));
+  }
+}
+
+async function connect(): Promise<void> {
+  const server = await get<ServerDocument>("/1.0");
+  // another daemon counts its events from the beginning
+  if (server.pid !== pid) lastId = 0;
+  pid = server.pid;
+  const { server: refused, ...problems } = getState().problems;
+  change({ server, ...(refused && { problems }) });
+  let rest = "";
+  let silence = startSilence();
+  stream = way.stream("/1.0/events", { "Last-Event-ID": String(lastId) }, (text) => {
+    clearTimeout(silence);
+    silence = startSilence();
+    rest = takeEvents(rest + text.replaceAll("\r", ""));
+  });
+  const ended = stream.done.finally(() => clearTimeout(silence));
+  ended.catch(() => undefined);
+  for (const part of ALL) waiting.add(part);
+  try {
+    await Promise.race([readWaiting(), ended]);
+    change({ connection: "live" });
+    announce(T.connected);
+    await ended;
+  } finally {
+    stream.close();
+  }
+}
+
+const startSilence = () => setTimeout(() => stream?.close(), SILENCE_MS);
+
+/** Hands over whole events; returns what is left. */
+function takeEvents(text: string): string {
+  const blocks = text.split("\n\n");
+  const rest = blocks.pop() ?? "";
+  const events: HostEvent[] = [];
+  for (const block of blocks) {
+    const data = block.split("\n").filter((line) => line.startsWith("data:")).map((line) => line.slice(5)).join("\n");
+    if (data) events.push(JSON.parse(data) as HostEvent);
+  }
+  if (events.length) take(events);
+  return rest;
+}
+
+const ENDED = new Set(["succeeded", "failed", "cancelled", "interrupted"]);
+export const isOver = (operation: OperationDocument): boolean => ENDED.has(operation.status);
+
+function take(events: readonly HostEvent[]): void {
+  let operations = getState().operations;
+  const concerned = new Set<Part>();
+  for (const event of events) {
+    lastId = event.id;
+    if (event.type === "operation") {
+      operations = withEvent(operations, event);
+      if (!ENDED.has(String(event.status))) continue;
+    }
+    for (const part of ALL) if (part !== "types" || Object.keys(getState().types).length) concerned.add(part);
+  }
+  const kept = [...events].reverse().concat(getState().events).slice(0, KEPT_EVENTS);
+  change({ events: kept, operations: operations.slice(-KEPT_OPERATIONS) });
+  if (concerned.size) refresh([...concerned]);
+}
+
+/** An operation's steps come with its events: nothing is asked for them. */
+function withEvent(operations: readonly OperationDocument[], event: HostEvent): readonly OperationDocument[] {
+  const id = String(event.operation);
+  const old = operations.find((operation) => operation.id === id);
+  // what an older daemon said again after a restart is known already
+  if (old && (ENDED.has(old.status) || old.updated_s > event.time_s)) return operations;
+  const step = event.step as ProgressDocument | null;
+  const base: OperationDocument = old ?? {
+    id, operation: String(event.name), subject: event.subject as string | null, status: "waiting", uid: -1, created_s: event.time_s,
+    updated_s: event.time_s, cancellable: false, progress: [], result: null, error: null,
+  };
+  const known = step === null || base.progress.some((other) => other.time_s === step.time_s);
+  const next: OperationDocument = {
+    ...base,
+    status: event.status as OperationDocument["status"],
+    updated_s: event.time_s,
+    progress: known ? base.progress : [...base.progress, step],
+  };
+  return old ? operations.map((operation) => (operation.id === id ? next : operation)) : [...operations, next];
+}
+
+/** Doctor's findings take a moment and are read when they are seen. */
+export async function readChecks(): Promise<void> {
+  const { checks } = await get<CheckListDocument>("/1.0/checks");
+  change({ checks });
+}

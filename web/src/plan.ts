@@ -1,0 +1,72 @@
+/** What a dry run answers, as lines: the documents differ, a plan is always steps with reasons. */
+
+import type {
+  ActionDocument, LayoutPlanDocument, LayoutStepDocument, PlanDocument, StepDocument,
+} from "./api";
+import { place } from "./format";
+
+export interface PlanLine {
+  sign: "+" | "-" | "~";
+  text: string;
+  /** Changes only what vgpumgr remembers. */
+  record: boolean;
+}
+
+export interface Plan {
+  lines: readonly PlanLine[];
+  notes: readonly string[];
+  destructive: boolean;
+  disruptive: boolean;
+  /** The digest that the change is held to. */
+  expected: string | null;
+}
+
+const ADDING = new Set(["create", "start", "attach", "enable", "record", "note", "define", "adopt"]);
+const REMOVING = new Set(["destroy", "stop", "detach", "disable", "forget", "remove", "delete", "undefine"]);
+const RECORDS = /^(attachment\.|domain\.note|layout\.remember|vf\.remember)/;
+
+function sign(kind: string): PlanLine["sign"] {
+  const verb = kind.slice(kind.lastIndexOf(".") + 1);
+  return REMOVING.has(verb) ? "-" : ADDING.has(verb) ? "+" : "~";
+}
+
+const readStep = (step: StepDocument): PlanLine => ({ sign: sign(step.kind), text: step.description, record: RECORDS.test(step.kind) });
+
+function readLayoutStep(step: LayoutStepDocument): PlanLine {
+  const what = step.profile ?? step.vgpu_type ?? step.kind;
+  const at = step.placement ? ` at ${place(step.placement)}` : "";
+  const inside = step.parent_profile ? ` in ${step.parent_profile}${step.parent_placement ? ` at ${place(step.parent_placement)}` : ""}` : "";
+  const users = step.disrupts.length ? ` (used by ${step.disrupts.join(", ")})` : "";
+  // compute instances come and go with the instance around them
+  return { sign: sign(step.kind), text: `GPU ${step.gpu_index}: ${what}${at}${inside}${users}`, record: step.kind.startsWith("mig.ci.") };
+}
+
+interface Answer {
+  plan?: PlanDocument;
+  steps?: readonly (StepDocument | LayoutStepDocument)[];
+  actions?: readonly ActionDocument[];
+  notes?: readonly string[];
+  used_by?: readonly string[];
+  done?: readonly string[];
+  problems?: readonly string[];
+}
+
+const isLayout = (answer: unknown): answer is LayoutPlanDocument => typeof (answer as LayoutPlanDocument).digest === "string";
+
+export function readPlan(document: unknown): Plan {
+  const none = { destructive: false, disruptive: false, expected: null };
+  if (isLayout(document)) {
+    const { steps, explanations, notes, destructive, disruptive, digest } = document;
+    const reasons = [...explanations.map((row) => row.text), ...notes];
+    return { ...none, lines: steps.map(readLayoutStep), notes: reasons, destructive, disruptive, expected: digest };
+  }
+  const answer = document as Answer;
+  const steps = answer.plan?.steps ?? (answer.steps as readonly StepDocument[] | undefined) ?? [];
+  const actions = (answer.actions ?? []).map((action): PlanLine => ({ sign: "~", text: `${action.subject}: ${action.text}`, record: false }));
+  const done = (answer.done ?? []).map((text): PlanLine => ({ sign: "~", text, record: false }));
+  return {
+    ...none,
+    lines: [...steps.map(readStep), ...actions, ...done],
+    notes: [...(answer.plan?.notes ?? []), ...(answer.notes ?? []), ...(answer.problems ?? []), ...(answer.used_by ?? [])],
+  };
+}

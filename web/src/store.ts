@@ -1,0 +1,113 @@
+/** What the page knows, in one value; parts that did not change keep their identity, so that only what changed is drawn. */
+
+import { useEffect, useState } from "preact/hooks";
+import type {
+  ChannelDocument, CheckDocument, GpuDocument, LostGpuDocument, MachineDocument, MigProfileRow, OperationDocument, PciGpuDocument,
+  ServerDocument, StatusDocument, VgpuTypeDocument, VmDocument,
+} from "./api";
+import type { Action } from "./actions";
+import type { Refusal } from "./transport";
+
+export type Connection = "connecting" | "live" | "lost" | "ended";
+
+/** What is open above the page. */
+export type DialogRequest =
+  | { kind: "act"; action: Action }
+  | { kind: "attach"; vm?: string; profile?: string; gpu?: string }
+  | { kind: "why"; profile: string; gpu: string; name: string }
+  | { kind: "layout"; gpu: string };
+
+/** An event of the daemon; keys beside these depend on the type. */
+export interface HostEvent {
+  id: number;
+  type: string;
+  time_s: number;
+  [key: string]: unknown;
+}
+
+export interface State {
+  connection: Connection;
+  /** When what is shown was read, in ms of the browser's clock. */
+  asOf: number;
+  server: ServerDocument | null;
+  machine: MachineDocument | null;
+  gpus: readonly GpuDocument[];
+  others: readonly PciGpuDocument[];
+  lost: readonly LostGpuDocument[];
+  profiles: Readonly<Record<string, readonly MigProfileRow[]>>;
+  types: Readonly<Record<string, readonly VgpuTypeDocument[]>>;
+  vms: readonly VmDocument[];
+  channels: Readonly<Record<string, readonly ChannelDocument[]>>;
+  status: StatusDocument | null;
+  operations: readonly OperationDocument[];
+  checks: readonly CheckDocument[] | null;
+  events: readonly HostEvent[];
+  /** What could not be read, by part: libvirt may be gone while the GPUs answer. */
+  problems: Readonly<Record<string, Refusal>>;
+  dialog: DialogRequest | null;
+  /** The command that opens another session. */
+  again: string;
+  /** For screen readers. */
+  said: string;
+}
+
+const EMPTY: State = {
+  connection: "connecting", asOf: 0, server: null, machine: null, gpus: [], others: [], lost: [], profiles: {}, types: {}, vms: [],
+  channels: {}, status: null, operations: [], checks: null, events: [], problems: {}, dialog: null, again: "vgpumgr web", said: "",
+};
+
+let state: State = EMPTY;
+const listeners = new Set<() => void>();
+
+export const getState = (): State => state;
+
+export function change(patch: Partial<State>): void {
+  state = { ...state, ...patch };
+  for (const listener of [...listeners]) listener();
+}
+
+export const openDialog = (dialog: DialogRequest): void => change({ dialog });
+export const closeDialog = (): void => change({ dialog: null });
+
+/** Says it to those who hear the page. */
+export const announce = (said: string): void => change({ said });
+
+/** A part of the state; the component is drawn again only when that part is another one. */
+export function useStore<P>(select: (state: State) => P): P {
+  const [, draw] = useState(0);
+  const part = select(state);
+  useEffect(() => {
+    let last = part;
+    const listen = () => {
+      const now = select(state);
+      if (Object.is(now, last)) return;
+      last = now;
+      draw((count) => count + 1);
+    };
+    listeners.add(listen);
+    listen();
+    return () => void listeners.delete(listen);
+  }, [part]);
+  return part;
+}
+
+/** The new list, in which rows with the same content are the old ones; the old list where all are. */
+export function keepSame<R>(before: readonly R[], after: readonly R[], key: (row: R) => string): readonly R[] {
+  const known = new Map(before.map((row) => [key(row), row]));
+  const rows = after.map((row) => {
+    const old = known.get(key(row));
+    return old !== undefined && JSON.stringify(old) === JSON.stringify(row) ? old : row;
+  });
+  return rows.length === before.length && rows.every((row, index) => row === before[index]) ? before : rows;
+}
+
+/** Rows by a key; groups with the same content are the old ones. */
+export function groupSame<R>(before: Readonly<Record<string, readonly R[]>>, rows: readonly R[], key: (row: R) => string) {
+  const groups: Record<string, R[]> = {};
+  for (const row of rows) (groups[key(row)] ??= []).push(row);
+  const entries = Object.entries(groups).map(([name, group]) => {
+    const old = before[name];
+    return [name, old && JSON.stringify(old) === JSON.stringify(group) ? old : group] as const;
+  });
+  return Object.fromEntries(entries) as Readonly<Record<string, readonly R[]>>;
+}
