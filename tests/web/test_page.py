@@ -274,6 +274,37 @@ def test_inside_cockpit_all_goes_through_its_bridge(scene: Scene, session: Sessi
     page.close()
 
 
+def test_a_page_that_is_not_seen_ends_its_stream(scene: Scene, session: Session) -> None:
+    page = session.context.new_page()
+    page.clock.install()
+    streams: list[str] = []
+    page.on(
+        "request", lambda request: streams.append(request.url) if "/events" in request.url else None
+    )
+    page.goto(session.address)
+    page.locator(".connection.live").wait_for()
+
+    def show_as(state: str) -> None:
+        page.evaluate(
+            "(state) => { Object.defineProperty(document, 'visibilityState', {value: state, configurable: true});"
+            " document.dispatchEvent(new Event('visibilitychange')); }",
+            state,
+        )
+
+    show_as("hidden")
+    page.clock.fast_forward(61_000)
+    page.locator(".connection.connecting").wait_for()
+    scene.post("/1.0/gpus/4/drain", {})
+    page.clock.fast_forward(61_000)
+    assert len(streams) == 1
+    assert card(page, 4).get_by_text("drained").count() == 0
+    show_as("visible")
+    card(page, 4).get_by_text("drained").wait_for()
+    assert len(streams) == 2
+    scene.post("/1.0/gpus/4/resume", {})
+    page.close()
+
+
 def test_a_user_whom_the_daemon_refuses_reads_why(session: Session) -> None:
     parts: dict[str, Any] = {
         "id": "VG353", "error": "you may not", "cause": None, "why": "no group of yours may read", "held_by": [],
