@@ -61,7 +61,9 @@ def test_files_are_roots_and_nobody_else_may_write_them(
                 assert member.mode == (0o755 if executable else 0o644), name
 
 
-def test_each_package_has_its_part(members: dict[str, dict[str, tarfile.TarInfo]]) -> None:
+def test_each_package_has_its_part(
+    packages: dict[str, Path], members: dict[str, dict[str, tarfile.TarInfo]]
+) -> None:
     program, host, guest, pages = (set(members[name]) for name in NAMES)
     native = {name.rpartition("/_lib/")[2] for name in host if "/_lib/" in name}
     assert {"bin/vgpumgr-worker", "bin/vgpumgr-keeper", "guest/libcuda.so.1"} <= native
@@ -77,6 +79,9 @@ def test_each_package_has_its_part(members: dict[str, dict[str, tarfile.TarInfo]
     page = (ROOT / "vgpumgr/_web/index.html").exists()
     cockpit = {f"/usr/share/cockpit/vgpumgr/{name}" for name in ("manifest.json", "index.html")}
     assert (cockpit <= program) == page
+    if page:
+        manifest = json.loads(read(packages["vgpumgr"], "/usr/share/cockpit/vgpumgr/manifest.json"))
+        assert set(manifest["menu"]) == {"index"}
     assert any(name.endswith("/vgpumgr/_web/index.html") for name in program) == page
     unwanted = re.compile(
         r"/tests?/|/bench/|/bin/null|ptxrun|/native/|CMakeLists|/cuda\.h|__pycache__|/_pytest/|/mypy/"
