@@ -172,7 +172,7 @@ def test_vgpus_and_virtual_functions_are_areas(scene: Scene, session: Session) -
     page.locator(".connection.live").wait_for()
     board = card(page, 2).locator(".board")
     assert "NVIDIA A100-20C at 0000:47:00.4: vm01." in str(board.get_attribute("aria-label"))
-    taken, rest = (board.locator(f".area.{look}") for look in ("vgpu", "free"))
+    taken, rest = (board.locator(f".area.{kind}") for kind in ("vgpu", "free"))
     assert float(str(taken.get_attribute("width")).rstrip("%")) == pytest.approx(25, abs=1)
     assert float(str(rest.get_attribute("width")).rstrip("%")) == pytest.approx(75, abs=1)
     assert card(page, 2).get_by_text("whole GPU").count() == 0
