@@ -172,7 +172,7 @@ def test_vgpus_and_virtual_functions_are_areas(scene: Scene, session: Session) -
     page.locator(".connection.live").wait_for()
     board = card(page, 2).locator(".board")
     assert "NVIDIA A100-20C at 0000:47:00.4: vm01." in str(board.get_attribute("aria-label"))
-    taken, rest = (board.locator(f".area.{look}") for look in ("vgpu", "free"))
+    taken, rest = (board.locator(f".area.{kind}") for kind in ("vgpu", "free"))
     assert float(str(taken.get_attribute("width")).rstrip("%")) == pytest.approx(25, abs=1)
     assert float(str(rest.get_attribute("width")).rstrip("%")) == pytest.approx(75, abs=1)
     assert card(page, 2).get_by_text("whole GPU").count() == 0
@@ -271,6 +271,37 @@ def test_inside_cockpit_all_goes_through_its_bridge(scene: Scene, session: Sessi
     page.locator("input[name=profile]").fill("1g.10gb")
     page.get_by_role("button", name="Show plan").click()
     page.get_by_text('vm "vm01" has 3g.40gb already').wait_for()
+    page.close()
+
+
+def test_a_page_that_is_not_seen_ends_its_stream(scene: Scene, session: Session) -> None:
+    page = session.context.new_page()
+    page.clock.install()
+    streams: list[str] = []
+    page.on(
+        "request", lambda request: streams.append(request.url) if "/events" in request.url else None
+    )
+    page.goto(session.address)
+    page.locator(".connection.live").wait_for()
+
+    def show_as(state: str) -> None:
+        page.evaluate(
+            "(state) => { Object.defineProperty(document, 'visibilityState', {value: state, configurable: true});"
+            " document.dispatchEvent(new Event('visibilitychange')); }",
+            state,
+        )
+
+    show_as("hidden")
+    page.clock.fast_forward(61_000)
+    page.locator(".connection.connecting").wait_for()
+    scene.post("/1.0/gpus/4/drain", {})
+    page.clock.fast_forward(61_000)
+    assert len(streams) == 1
+    assert card(page, 4).get_by_text("drained").count() == 0
+    show_as("visible")
+    card(page, 4).get_by_text("drained").wait_for()
+    assert len(streams) == 2
+    scene.post("/1.0/gpus/4/resume", {})
     page.close()
 
 

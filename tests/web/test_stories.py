@@ -388,7 +388,7 @@ def test_names_that_are_markup_stay_text(scene: Scene, page: Page) -> None:
     try:
         for path in ("", "vms", "operations", "events", "audit"):
             page.goto(f"{page.url.partition('#')[0]}#/{path}")
-            page.get_by_text(MARKUP).first.wait_for()
+            page.get_by_text(MARKUP).locator("visible=true").first.wait_for()
             assert page.evaluate("document.images.length") == 0
         page.goto(f"{page.url.partition('#')[0]}#/")
         card(page, 0).wait_for()

@@ -8,13 +8,13 @@ import { T } from "./texts";
 const HEIGHT = 60;
 const GAP = 2;
 
-type Look = "vm" | "run" | "vgpu" | "idle" | "free" | "going" | "new";
+type Kind = "vm" | "run" | "vgpu" | "idle" | "free" | "going" | "new";
 
 interface AreaProps {
   /** Shares of the board's width. */
   from: number;
   width: number;
-  look: Look;
+  kind: Kind;
   title: string;
   detail?: string;
   children?: ComponentChildren;
@@ -23,13 +23,13 @@ interface AreaProps {
 const part = (share: number): string => `${(share * 100).toFixed(3)}%`;
 
 /** One area; its texts are cut off at its edges. */
-function Area({ from, width, look, title, detail, children }: AreaProps) {
+function Area({ from, width, kind, title, detail, children }: AreaProps) {
   return (
-    <svg x={part(from)} y="0" width={part(width)} height={HEIGHT} class={`area ${look}`}>
+    <svg x={part(from)} y="0" width={part(width)} height={HEIGHT} class={`area ${kind}`}>
       {title && <title>{detail ? `${title}: ${detail}` : title}</title>}
       <rect x={GAP / 2} y={GAP / 2} height={HEIGHT - GAP} rx="3" class="base" />
-      {(look === "idle" || look === "run" || look === "going") && (
-        <rect x={GAP / 2} y={GAP / 2} height={HEIGHT - GAP} rx="3" class="texture" fill={`url(#texture-${look})`} />
+      {(kind === "idle" || kind === "run" || kind === "going") && (
+        <rect x={GAP / 2} y={GAP / 2} height={HEIGHT - GAP} rx="3" class="texture" fill={`url(#texture-${kind})`} />
       )}
       {children}
       <text x="7" y="24" class="title">{title}</text>
@@ -58,13 +58,13 @@ export function Textures() {
 }
 
 /** Who has an instance: its own holder, or those of its compute instances and shares. */
-export function holderOf(instance: InstanceDocument): { look: Look; name: string } {
+export function holderOf(instance: InstanceDocument): { kind: Kind; name: string } {
   const holders = [instance.holder, ...instance.compute_instances.map((part) => part.holder)].filter((holder) => holder !== null);
   const first = holders[0];
   const names = new Set(holders.map((holder) => (holder.kind === "run" ? T.board.run(holder.name) : holder.name)));
   for (const share of instance.shares?.holders ?? []) names.add(share.name);
-  if (names.size) return { look: first?.kind === "run" ? "run" : first?.kind === "vgpu" ? "vgpu" : "vm", name: [...names].join(", ") };
-  return { look: "idle", name: instance.processes.length ? instance.processes.map((process) => String(process.pid)).join(", ") : T.idle };
+  if (names.size) return { kind: first?.kind === "run" ? "run" : first?.kind === "vgpu" ? "vgpu" : "vm", name: [...names].join(", ") };
+  return { kind: "idle", name: instance.processes.length ? instance.processes.map((process) => String(process.pid)).join(", ") : T.idle };
 }
 
 interface Drawn {
@@ -92,12 +92,12 @@ function drawMig(gpu: GpuDocument): Drawn {
   const areas = (
     <>
       {runs.map((run) => (
-        <Area key={`free${run.start}`} from={run.start / positions} width={run.size / positions} look="free" title={T.free} />
+        <Area key={`free${run.start}`} from={run.start / positions} width={run.size / positions} kind="free" title={T.free} />
       ))}
       {gpu.instances.map((instance) => {
-        const { look, name } = holderOf(instance);
+        const { kind, name } = holderOf(instance);
         const { start, size } = instance.placement;
-        return <Area key={instance.id} from={start / positions} width={size / positions} look={look} title={instance.profile} detail={name} />;
+        return <Area key={instance.id} from={start / positions} width={size / positions} kind={kind} title={instance.profile} detail={name} />;
       })}
     </>
   );
@@ -111,7 +111,7 @@ function drawShares(name: string, total: number, holders: readonly ShareHolderDo
     const width = holder.memory_bytes / total;
     const detail = `${gib(holder.memory_bytes)} GiB, ${holder.compute} %`;
     const area = (
-      <Area key={holder.attachment} from={from} width={width} look={holder.kind === "run" ? "run" : "vm"} title={holder.name} detail={detail}>
+      <Area key={holder.attachment} from={from} width={width} kind={holder.kind === "run" ? "run" : "vm"} title={holder.name} detail={detail}>
         <rect x="1" y={HEIGHT - 9} width={part(Math.min(holder.compute, 100) / 100)} height="6" class="bar" />
       </Area>
     );
@@ -120,7 +120,7 @@ function drawShares(name: string, total: number, holders: readonly ShareHolderDo
   });
   const time = Math.max(0, 100 - holders.reduce((sum, holder) => sum + holder.compute, 0));
   const said = holders.map((holder) => T.board.share(holder.name, gib(holder.memory_bytes), holder.compute));
-  const rest = from < 0.999 && <Area from={from} width={1 - from} look="free" title={T.free} detail={`${gib((1 - from) * total)} GiB`} />;
+  const rest = from < 0.999 && <Area from={from} width={1 - from} kind="free" title={T.free} detail={`${gib((1 - from) * total)} GiB`} />;
   return { label: [T.board.shares(name), ...said, T.board.timeFree(time)].join(" "), areas: <>{areas}{rest}</> };
 }
 
@@ -132,18 +132,18 @@ function drawDevices(name: string, devices: readonly SliceDeviceDocument[], tota
   const areas = devices.map((device) => {
     const width = sized ? (device.memory_bytes ?? 0) / total : 1 / slots;
     const holder = device.vm ?? T.board.noVm;
-    const area = <Area key={device.name} from={from} width={width} look={device.vm ? "vgpu" : "idle"} title={shortModel(device.profile)} detail={holder} />;
+    const area = <Area key={device.name} from={from} width={width} kind={device.vm ? "vgpu" : "idle"} title={shortModel(device.profile)} detail={holder} />;
     from += width;
     return area;
   });
   const said = devices.map((device) => T.board.instance(device.profile, device.function, device.vm ?? T.board.noVm));
-  const rest = from < 0.999 && <Area from={from} width={1 - from} look="free" title={T.free} />;
+  const rest = from < 0.999 && <Area from={from} width={1 - from} kind="free" title={T.free} />;
   return { label: [T.board.devices(name, isVf ? T.board.vf : T.board.vgpu), ...said].join(" "), areas: <>{areas}{rest}</> };
 }
 
 function drawWhole(name: string, vms: readonly string[]): Drawn {
-  if (!vms.length) return { label: `${T.board.whole(name)} ${T.board.allFree}`, areas: <Area from={0} width={1} look="free" title={T.free} /> };
-  const area = <Area from={0} width={1} look="vm" title={T.wholeGpu} detail={vms.join(", ")} />;
+  if (!vms.length) return { label: `${T.board.whole(name)} ${T.board.allFree}`, areas: <Area from={0} width={1} kind="free" title={T.free} /> };
+  const area = <Area from={0} width={1} kind="vm" title={T.wholeGpu} detail={vms.join(", ")} />;
   return { label: `${T.board.whole(name)} ${vms.join(", ")}.`, areas: area };
 }
 

@@ -61,7 +61,7 @@ function Instances({ gpu }: { gpu: GpuDocument }) {
 function InstanceRow({ gpu, instance }: { gpu: GpuDocument; instance: InstanceDocument }) {
   const vm = useStore((state) => state.vms.find((other) => other.name === instance.vm));
   const held = vm?.attachments.find((attachment) => attachment.id === instance.attachment);
-  const { name, look } = holderOf(instance);
+  const { name, kind } = holderOf(instance);
   return (
     <tr>
       <td class="mono">{`${gpu.index}/${instance.id}`}</td>
@@ -75,7 +75,7 @@ function InstanceRow({ gpu, instance }: { gpu: GpuDocument; instance: InstanceDo
             {T.detach}
           </ActButton>
         )}
-        {look === "idle" && (
+        {kind === "idle" && (
           <ActButton label={T.destroyName(instance.profile, place(instance.placement))} onClick={() => openDialog({ kind: "act", action: destroy(gpu, instance) })}>
             {T.destroyInstance}
           </ActButton>

@@ -68,14 +68,14 @@ export function LayoutDialog({ gpu: uuid }: { gpu: string }) {
 
 function Draft({ gpu, pieces, gone }: { gpu: GpuDocument; pieces: readonly Piece[]; gone: readonly Piece[] }) {
   const positions = Math.max(gpu.mig?.memory_positions ?? 8, 1);
-  const area = (piece: Piece, look: "vm" | "new" | "going", word: string) => (
-    <Area key={`${look}${place(piece.placement)}`} from={piece.placement.start / positions} width={piece.placement.size / positions} look={look}
+  const area = (piece: Piece, kind: "vm" | "new" | "going", word: string) => (
+    <Area key={`${kind}${place(piece.placement)}`} from={piece.placement.start / positions} width={piece.placement.size / positions} kind={kind}
       title={piece.profile} detail={word} />
   );
   const said = pieces.map((piece) => T.board.instance(piece.profile, place(piece.placement), piece.instance ? T.stays : T.isNew));
   return (
     <Frame label={[T.board.mig(T.gpu(gpu.index), positions), ...said].join(" ")} axis={positions}>
-      <Area from={0} width={1} look="free" title="" />
+      <Area from={0} width={1} kind="free" title="" />
       {gone.map((piece) => area(piece, "going", T.goes))}
       {pieces.map((piece) => area(piece, piece.instance ? "vm" : "new", piece.instance ? T.stays : T.isNew))}
     </Frame>
@@ -97,7 +97,7 @@ function PieceRow({ piece, word, label, verb, onClick }: PieceRowProps) {
     <li>
       <span class="mono">{`${piece.profile} at ${at}`}</span>
       <span class="muted">{word}</span>
-      {holder && holder.look !== "idle" && <span>{T.inUse(holder.name)}</span>}
+      {holder && holder.kind !== "idle" && <span>{T.inUse(holder.name)}</span>}
       <Button label={label(piece.profile, at)} onClick={onClick}>{verb}</Button>
     </li>
   );

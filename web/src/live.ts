@@ -19,6 +19,8 @@ const COUNTERS_MS = 10_000;
 const STATUS_EVERY = 3;
 /** The daemon sends a comment every 15 s; after this long without one the stream is dead. */
 const SILENCE_MS = 40_000;
+/** A page that is not seen for so long ends its stream: a browser has six connections to a host, for all of its tabs. */
+const HIDDEN_MS = 60_000;
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 4_000;
 
@@ -108,12 +110,36 @@ function end({ command }: SessionEnded): void {
   announce(T.ended);
 }
 
+let isAsleep = false;
+
+function sleepWhileHidden(): void {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(timer);
+    if (document.visibilityState === "visible") return;
+    timer = setTimeout(() => {
+      isAsleep = true;
+      stream?.close();
+    }, HIDDEN_MS);
+  });
+}
+
+/** When the page is seen. */
+async function awaken(): Promise<void> {
+  change({ connection: "connecting" });
+  while (document.visibilityState !== "visible") {
+    await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
+  }
+  isAsleep = false;
+}
+
 let stream: Stream | undefined;
 let lastId = 0;
 let pid = 0;
 
 /** Follows the daemon for as long as the page is open. */
 export async function follow(): Promise<void> {
+  sleepWhileHidden();
   let turn = 0;
   setInterval(() => {
     if (getState().connection !== "live" || document.visibilityState !== "visible") return;
@@ -122,6 +148,7 @@ export async function follow(): Promise<void> {
   }, COUNTERS_MS);
   let pause = FIRST_PAUSE_MS;
   for (;;) {
+    if (isAsleep) await awaken();
     const began = Date.now();
     try {
       await connect();
@@ -131,6 +158,7 @@ export async function follow(): Promise<void> {
       if (error instanceof Refusal) change({ problems: { ...getState().problems, server: error } });
     }
     if (getState().connection === "ended") return;
+    if (isAsleep) continue;
     if (getState().connection !== "lost") {
       change({ connection: "lost" });
       announce(T.lost);
@@ -194,7 +222,7 @@ function take(events: readonly HostEvent[]): void {
       operations = withEvent(operations, event);
       if (!ENDED.has(String(event.status))) continue;
     }
-    for (const part of ALL) if (part !== "types" || Object.keys(getState().types).length) concerned.add(part);
+    for (const part of ALL) concerned.add(part);
   }
   const kept = [...events].reverse().concat(getState().events).slice(0, KEPT_EVENTS);
   change({ events: kept, operations: operations.slice(-KEPT_OPERATIONS) });
