@@ -35,7 +35,6 @@ from vgpumgr.cli.gateway.gate import MAX_WRONG
 from vgpumgr.model.page import SECURITY_HEADERS
 from vgpumgr.server.events import EventHub
 
-CSRF = "X-Vgpumgr-Page: 1"
 JSON = "application/json"
 
 
@@ -82,7 +81,8 @@ def test_an_address_works_once(page: Daemon) -> None:
         assert outside.status == 401
         assert b"vgpumgr web" in outside.body
         first = browser.enter()
-        assert (first.status, first.headers["location"]) == (303, "/ui/")
+        assert (first.status, first.headers["location"]) == (303, f"/ui/#key={browser.key}")
+        assert len(browser.key) == 43
         name, _, attributes = first.headers["set-cookie"].partition("=")
         assert name.startswith(f"vgpumgr-{served.port}-")
         assert attributes.split("; ")[1:] == ["HttpOnly", "SameSite=Strict", "Path=/"]
@@ -180,7 +180,7 @@ def test_another_page_gets_nothing_through_this_browser(
     before = count_operations(page)
     how = {key: value.replace("PORT", str(browser.port)) for key, value in how.items()}
     line = how.pop("line", None)
-    lines = [CSRF, *([line] if line else [])]
+    lines = [line] if line else []
     for method, target in (("GET", "/1.0/gpus"), ("POST", "/1.0/recover"), ("GET", "/ui/")):
         answer = browser.ask(method, target, b"{}" if method == "POST" else b"", *lines, **how)
         assert answer.status == status
@@ -190,7 +190,7 @@ def test_another_page_gets_nothing_through_this_browser(
 
 def test_the_pages_own_requests_pass(browser: Browser) -> None:
     for host in (f"127.0.0.1:{browser.port}", f"localhost:{browser.port}"):
-        lines = [f"Origin: http://{host}", "Sec-Fetch-Site: same-origin", CSRF]
+        lines = [f"Origin: http://{host}", "Sec-Fetch-Site: same-origin"]
         answer = browser.ask("POST", "/1.0/recover", b"{}", *lines, host=host)
         assert answer.status == 202
         assert browser.ask("GET", answer.headers["location"], *lines, host=host).status == 200
@@ -201,19 +201,31 @@ def test_the_pages_own_requests_pass(browser: Browser) -> None:
     assert browser.ask("GET", "/1.0/nothing").status == 404
     assert browser.ask("GET", "/ui/assets/none.js").status == 404
     assert browser.ask("GET", "/elsewhere").status == 404
-    denied = browser.ask("POST", "/1.0/attachments", b'{"vm": "none", "profile": "1g.10gb"}', CSRF)
+    denied = browser.ask("POST", "/1.0/attachments", b'{"vm": "none", "profile": "1g.10gb"}')
     operation = json.loads(denied.body)["operation"]["id"]
     ended = browser.ask("GET", f"/1.0/operations/{operation}/wait")
     assert json.loads(ended.body)["operation"]["error"]["id"] is not None
 
 
-@pytest.mark.parametrize("line", ["X-Other: 1", "X-Vgpumgr-Page: 2", "X-Vgpumgr-Page: 1, 1"])
-def test_a_change_needs_the_pages_field(page: Daemon, browser: Browser, line: str) -> None:
+@pytest.mark.parametrize("line", ["X-Other: 1", "X-Vgpumgr-Page: 1", "X-Vgpumgr-Page: KEY, KEY"])
+def test_the_cookie_alone_reaches_no_api(page: Daemon, browser: Browser, line: str) -> None:
+    """Another user's page on another port of this host gets the cookie by the browser's own rules, and no key."""
     before = count_operations(page)
-    form = "Content-Type: text/plain"
-    for method in ("POST", "DELETE", "PUT", "PATCH", "OPTIONS"):
-        assert browser.ask(method, "/1.0/recover", b"{}", form, line).status == 403
+    line = line.replace("KEY", browser.key)
+    for method in ("GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS"):
+        for target in ("/1.0", "/1.0/gpus", "/1.0/events", "/1.0/recover"):
+            body = b"" if method in ("GET", "HEAD") else b"{}"
+            assert browser.ask(method, target, body, line, key="").status == 401
+    # what has no secret in it is served
+    files = browser.ask("GET", "/ui/", line, key="")
+    assert files.body == INDEX
+    assert browser.key.encode() not in f"{files.headers}".encode()
     assert count_operations(page) == before
+    # and the key alone is not enough either
+    assert browser.ask("GET", "/1.0", cookie="").status == 401
+    # the address that brought it brings it once
+    again = browser.ask("GET", f"/ui/?token={browser.token}")
+    assert (again.status, again.headers["location"]) == (303, "/ui/")
 
 
 def test_a_read_only_page_changes_nothing(page: Daemon) -> None:
@@ -224,7 +236,7 @@ def test_a_read_only_page_changes_nothing(page: Daemon) -> None:
         assert browser.ask("HEAD", "/1.0").status == 200
         assert json.loads(page.client.request("GET", "/1.0").body)["role"] == "admin"
         for method in ("POST", "DELETE", "PUT"):
-            answer = browser.ask(method, "/1.0/recover", b"{}", CSRF)
+            answer = browser.ask(method, "/1.0/recover", b"{}")
             assert answer.status == 403
             assert "--read-only" in json.loads(answer.body)["error"]["why"]
         assert browser.ask("GET", "/ui/").status == 200
@@ -280,8 +292,8 @@ def test_a_head_that_can_be_read_in_two_ways_is_refused(
     assert case
     before = count_operations(page)
     head = [f"{method} /1.0/recover HTTP/1.1", f"Host: 127.0.0.1:{browser.port}"]
-    head += [f"Cookie: {browser.cookie}", CSRF, *lines, "", ""]
-    inner = browser.make("POST", "/1.0/recover", b"{}", CSRF)
+    head += [f"Cookie: {browser.cookie}", f"X-Vgpumgr-Page: {browser.key}", *lines, "", ""]
+    inner = browser.make("POST", "/1.0/recover", b"{}")
     answer = browser.send("\r\n".join(head).encode("latin-1") + b"0\r\n\r\n" + inner)
     assert answer.status == status
     assert answer.headers["connection"] == "close"
@@ -304,7 +316,7 @@ def test_a_first_line_that_is_none_is_refused(browser: Browser, line: str) -> No
 
 def test_what_follows_a_request_is_never_another_one(page: Daemon, browser: Browser) -> None:
     before = count_operations(page)
-    change = browser.make("POST", "/1.0/recover", b"{}", CSRF)
+    change = browser.make("POST", "/1.0/recover", b"{}")
     answer = browser.send(browser.make("GET", "/1.0") + change * 3)
     assert (answer.status, answer.body.count(b"HTTP/1.1")) == (200, 0)
     # the length counts: what is behind it is dropped
@@ -327,14 +339,14 @@ def test_long_heads_are_refused(browser: Browser) -> None:
 def test_bodies_of_strangers_are_not_read(browser: Browser) -> None:
     """The refusal comes before the body does."""
     with browser.connect() as connection:
-        head = browser.make("POST", "/1.0/recover", b"", CSRF, cookie="")
+        head = browser.make("POST", "/1.0/recover", b"", cookie="")
         connection.sendall(head.replace(b"Length: 0", b"Length: 1000000"))
         assert receive(connection).status == 401
 
 
 def test_a_client_may_ask_whether_to_send_its_body(browser: Browser) -> None:
     with browser.connect() as connection:
-        head = browser.make("POST", "/1.0/recover", b"", CSRF, "Expect: 100-continue")
+        head = browser.make("POST", "/1.0/recover", b"", "Expect: 100-continue")
         connection.sendall(head.replace(b"Length: 0", b"Length: 2"))
         assert connection.recv(100).startswith(b"HTTP/1.1 100 ")
         connection.sendall(b"{}")
@@ -350,7 +362,7 @@ def test_slow_heads_and_bodies_end(page: Daemon, monkeypatch: pytest.MonkeyPatch
             connection.sendall(b"GET / HTTP/1.1\r\nHost:")
             assert receive(connection).status == 408
         with browser.connect() as connection:
-            head = browser.make("POST", "/1.0/recover", b"", CSRF)
+            head = browser.make("POST", "/1.0/recover", b"")
             connection.sendall(head.replace(b"Length: 0", b"Length: 9") + b"{")
             assert receive(connection).status == 408
 
@@ -400,7 +412,7 @@ def test_events_arrive_while_the_stream_is_open(browser: Browser) -> None:
         one.wait_for(b": vgpumgr events")
         two.wait_for(b": vgpumgr events")
         assert b"text/event-stream" in one.data
-        browser.ask("POST", "/1.0/recover", b"{}", CSRF)
+        browser.ask("POST", "/1.0/recover", b"{}")
         said = one.wait_for(b'"succeeded"')
         two.wait_for(b'"succeeded"')
     numbers = [int(line[4:]) for line in said.splitlines() if line.startswith(b"id: ")]
@@ -476,7 +488,7 @@ def test_the_daemon_ends_and_comes_back() -> None:
             assert (away.status, away.headers["retry-after"]) == (503, "1")
             assert json.loads(away.body)["error"]["id"] == "VG350"
             assert has_policy(away)
-            assert browser.ask("POST", "/1.0/recover", b"{}", CSRF).status == 503
+            assert browser.ask("POST", "/1.0/recover", b"{}").status == 503
             daemon.start()
             assert browser.ask("GET", "/1.0/gpus").status == 200
             with browser.follow() as stream:

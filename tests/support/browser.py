@@ -66,11 +66,12 @@ def read_answer(data: bytes) -> Answer:
 
 @dataclass
 class Browser:
-    """A browser at one gateway. It has a cookie once it has entered."""
+    """A browser at one gateway. It has a cookie and a key once it has entered."""
 
     port: int
     token: str
     cookie: str = ""
+    key: str = ""
     answers: list[Answer] = field(default_factory=list)
 
     def connect(self) -> socket.socket:
@@ -95,12 +96,15 @@ class Browser:
         *lines: str,
         host: str | None = None,
         cookie: str | None = None,
+        key: str | None = None,
     ) -> bytes:
-        """A request; lines are more fields of its head."""
+        """A request; lines are more fields of its head. The page sends its key to the API alone."""
         host = f"127.0.0.1:{self.port}" if host is None else host
         head = [f"{method} {target} HTTP/1.1", f"Host: {host}"]
         if cookie := self.cookie if cookie is None else cookie:
             head.append(f"Cookie: {cookie}")
+        if target.startswith("/1.0") and (key := self.key if key is None else key):
+            head.append(f"X-Vgpumgr-Page: {key}")
         if body or method not in ("GET", "HEAD"):
             head.append(f"Content-Length: {len(body)}")
         return "\r\n".join([*head, *lines, "", ""]).encode("latin-1") + body
@@ -115,6 +119,7 @@ class Browser:
         answer = self.ask("GET", f"/ui/?token={token or self.token}", cookie="")
         if "set-cookie" in answer.headers:
             self.cookie = answer.headers["set-cookie"].partition(";")[0]
+            self.key = answer.headers["location"].partition("#key=")[2]
         return answer
 
     @contextmanager

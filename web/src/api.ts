@@ -29,6 +29,7 @@ export interface AttachBody {
   add?: boolean;
   allow_unconfined?: boolean;
   backend?: string;
+  claim?: string | null;
   compute_policy?: "burst" | "fixed" | "best-effort" | null;
   config?: boolean;
   count?: number;
@@ -40,7 +41,7 @@ export interface AttachBody {
   live?: boolean;
   numa?: "prefer" | "strict" | "off";
   priority?: "low" | "normal" | "high" | null;
-  profile: string;
+  profile?: string;
   spread?: boolean;
   transport?: "auto" | "ring" | "serial";
   vm: string;
@@ -58,6 +59,7 @@ export interface AttachDocument {
 
 export interface AttachmentDocument {
   backend: string;
+  claim: string | null;
   compute_instance_id: number | null;
   created_s: number;
   device: string | null;
@@ -839,6 +841,15 @@ export interface PlanLayoutBody {
   text: string;
 }
 
+export interface PoolSeenDocument {
+  answers: boolean;
+  host: string;
+  leases: number;
+  server: string | null;
+  since_s: number;
+  text: string;
+}
+
 export interface ProcessDocument {
   kind: "compute" | "graphics";
   memory_bytes: number | null;
@@ -1062,6 +1073,7 @@ export interface SliceDeviceDocument {
 
 export interface StartRunBody {
   allow_unconfined?: boolean;
+  claim?: string | null;
   command: string;
   compute_policy?: "burst" | "fixed" | "best-effort" | null;
   dry_run?: boolean;
@@ -1070,7 +1082,7 @@ export interface StartRunBody {
   name: string;
   pid: number;
   priority?: "low" | "normal" | "high" | null;
-  profile: string;
+  profile?: string;
   spread?: boolean;
   transport?: "ring" | "serial";
 }
@@ -1087,6 +1099,7 @@ export interface StatusDocument {
   interrupted: readonly (InterruptedDocument)[];
   journal: "ok" | "failed" | "corrupt" | null;
   late: readonly (string)[];
+  pool: PoolSeenDocument | null;
   problems: readonly (string)[];
   schema: "vgpumgr/v1";
   vms: number | null;

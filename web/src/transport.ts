@@ -67,9 +67,28 @@ function parse(text: string): unknown {
   }
 }
 
+const KEY = "vgpumgr-key";
+
+/**
+ * The session's key. It comes once, behind the "#" of the address, and is kept for this origin: with its port, as no cookie is,
+ * so that pages that others serve on this machine cannot read it.
+ */
+function takeKey(): string {
+  const given = /^#key=([\w-]+)$/.exec(location.hash)?.[1] ?? null;
+  if (given) history.replaceState(null, "", location.pathname);
+  try {
+    if (given) localStorage.setItem(KEY, given);
+    return given ?? localStorage.getItem(KEY) ?? "";
+  } catch {
+    return given ?? "";
+  }
+}
+
 class FetchTransport implements Transport {
+  private readonly key = takeKey();
+
   async request(method: string, path: string, body?: unknown, headers: Record<string, string> = {}): Promise<Reply> {
-    const all: Record<string, string> = { ...headers, "X-Vgpumgr-Page": "1" };
+    const all: Record<string, string> = { ...headers, "X-Vgpumgr-Page": this.key };
     if (body !== undefined) all["Content-Type"] = "application/json";
     let response: Response;
     let text: string;
@@ -86,7 +105,8 @@ class FetchTransport implements Transport {
   stream(path: string, headers: Record<string, string>, onText: (text: string) => void): Stream {
     const controller = new AbortController();
     const read = async () => {
-      const response = await fetch(path, { headers, signal: controller.signal, cache: "no-store" });
+      const all = { ...headers, "X-Vgpumgr-Page": this.key };
+      const response = await fetch(path, { headers: all, signal: controller.signal, cache: "no-store" });
       if (response.status === 401) throw new SessionEnded();
       if (!response.ok || !response.body) throw new Unreachable(T.noAnswer);
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -1,7 +1,10 @@
 """Who may come through: decides on each request of one session of ``vgpumgr web``.
 
-The address that the command prints has a token that works once. The browser gets a cookie for it. The other
-checks refuse what another page, in the same browser, makes the browser send.
+The address that the command prints has a token that works once. The browser gets two secrets for it: a cookie, which is
+enough for the page's files, and a key, without which no request reaches the API. Browsers send cookies of a host to all
+its ports, also to those that another user serves; the key stands behind the ``#`` of an address, which no server
+receives, and the page keeps it where only pages of this port can read it. The other checks refuse what another page, in
+the same browser, makes the browser send.
 """
 
 from __future__ import annotations
@@ -53,6 +56,7 @@ class Gate:
         # cookies of one host go to all its ports: a name of its own keeps two sessions apart
         self._cookie_name = f"vgpumgr-{port}-{secrets.token_hex(4)}"
         self._cookie = secrets.token_urlsafe(_BYTES)
+        self._key = secrets.token_urlsafe(_BYTES)
         self._wrong: deque[float] = deque(maxlen=MAX_WRONG)
         self.address = f"http://127.0.0.1:{port}{PAGE}/?token={self._token}"
 
@@ -81,7 +85,7 @@ class Gate:
         expired = self._clock.monotonic_s() >= self._end_s
         if given and request.method == "GET" and not expired:
             if self._take(given):
-                return self._enter(("Set-Cookie", self._format_cookie()))
+                return self._enter(("Set-Cookie", self._format_cookie()), key=f"#key={self._key}")
             if not self._has_cookie(request):
                 return self._count_wrong()
         if expired or not self._has_cookie(request):
@@ -89,6 +93,8 @@ class Gate:
         # reloaded with the token in its address, or without a path
         if given or request.path == "/":
             return self._enter()
+        if _is_of_api(request) and not _is_same(request.find("x-vgpumgr-page") or "", self._key):
+            return self._answer_stranger(request)
         self._check_request(request)
         return None
 
@@ -96,15 +102,10 @@ class Gate:
         """What the browser of the session may send."""
         if not any(request.path == at or request.path.startswith(f"{at}/") for at in (PAGE, API)):
             raise RouteNotFoundError("there is no such path", hint=f"{PAGE}/")
-        if request.reads:
-            return
-        if self.read_only:
+        if self.read_only and not request.reads:
             raise AccessDeniedError(
                 "this page changes nothing", why="it was opened with --read-only"
             )
-        # no form, and no page of another origin, can send such a field
-        if request.find("x-vgpumgr-page") != "1":
-            raise AccessDeniedError("the request does not come from the page")
 
     def _take(self, given: Sequence[str]) -> bool:
         """Whether it is the token, which is then used."""
@@ -113,9 +114,10 @@ class Gate:
         self._token = None
         return True
 
-    def _enter(self, *headers: tuple[str, str]) -> Reply:
+    def _enter(self, *headers: tuple[str, str], key: str = "") -> Reply:
         no_store = ("Cache-Control", "no-store")
-        return Reply(303, (("Location", f"{PAGE}/"), no_store, *headers, *SECURITY_HEADERS))
+        location = ("Location", f"{PAGE}/{key}")
+        return Reply(303, (location, no_store, *headers, *SECURITY_HEADERS))
 
     def _format_cookie(self) -> str:
         return f"{self._cookie_name}={self._cookie}; HttpOnly; SameSite=Strict; Path=/"
@@ -133,7 +135,7 @@ class Gate:
         return self._answer_outside()
 
     def _answer_stranger(self, request: Request) -> Reply:
-        if request.path == API or request.path.startswith(f"{API}/"):
+        if _is_of_api(request):
             error = AccessDeniedError(
                 "no session of the web page, or it has ended", hint=self._command
             )
@@ -159,6 +161,10 @@ def answer_error(error: VgpumgrError, status: int) -> Reply:
 def _answer_text(status: int, text: str) -> Reply:
     kind = ("Content-Type", "text/plain; charset=utf-8")
     return Reply(status, (kind, ("Cache-Control", "no-store"), *SECURITY_HEADERS), text.encode())
+
+
+def _is_of_api(request: Request) -> bool:
+    return request.path == API or request.path.startswith(f"{API}/")
 
 
 def _is_same(given: str, wanted: str) -> bool:
