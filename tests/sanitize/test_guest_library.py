@@ -15,9 +15,9 @@ from tests.unit.several_rig import Guest, run_simulated
 
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
-PROGRAMS = ("devices", "batches", "attributes", "graphs", "conditionals", "functions")
+PROGRAMS = ("devices", "batches", "attributes", "graphs", "functions")
 #: not over the channel: see tests/unit/test_calls_programs.py
-REFUSED = {"dependencies", "read_back", "what_a_node_is"}
+REFUSED = {"dependencies", "read_back"}
 #: managed memory has a device's addresses, which are the sanitizers' own
 MANAGED = {"advice", "advised_pages", "wrong_advice"}
 

@@ -145,7 +145,7 @@ def driver_programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pat
     return out, kernels
 
 
-REFUSED = {"wait_until_killed"}
+REFUSED = {"wait_until_killed", "a_loop_without_end"}
 """What does not end."""
 NAMED = {
     "picture_without": "an event's node whose event is destroyed",

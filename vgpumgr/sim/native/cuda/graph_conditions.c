@@ -288,8 +288,8 @@ static CUresult run_conditional(struct op *op)
 	if (context_current() == ctx)
 		context_unref(context_pop());
 	drv_unlock();
-	/* what the context's end cuts off is no fault of the graph */
-	return __atomic_load_n(&ctx->destroyed, __ATOMIC_RELAXED) ? CUDA_SUCCESS : r;
+	/* what the end of the context, or of a module before it, cuts off is no fault of the graph */
+	return r == CUDA_ERROR_INVALID_HANDLE || __atomic_load_n(&ctx->destroyed, __ATOMIC_RELAXED) ? CUDA_SUCCESS : r;
 }
 
 static void release_conditional(struct op *op)
