@@ -387,7 +387,8 @@ class World:
         draw = self.draw
         if draw.random() < 0.2:
             return draw.choice([1, 1, 2, 3]), None, None
-        return 1, draw.choice([10, 20, 40, 80, 90]) * GIB, draw.choice([None, 25.0, 50.0])
+        gpus = draw.choice([1, 1, 1, 2])
+        return gpus, draw.choice([10, 20, 40, 80, 90]) * GIB, draw.choice([None, 25.0, 50.0])
 
     # the run
 

@@ -10,20 +10,23 @@ import pytest
 from tests.support.cli import Cli
 from tests.unit.test_pool_claims import claim, make_pool, ok, refused, serving
 from tests.unit.test_pool_claims import cli as cli
-from tests.unit.test_pool_tenants import make_store, run, share, write
+from tests.unit.test_pool_tenants import list_granted, make_store, run, share, write
 from vgpumgr.pool.control.candidates import Candidate, list_candidates
 from vgpumgr.pool.control.records import (
     ROOT,
+    ClaimRecord,
     ClassRecord,
     GpuRecord,
+    HostRecord,
     HostState,
     TenantRecord,
     View,
     alive_key,
+    format_gpus,
     put,
 )
 from vgpumgr.pool.scheduler.choosing import POLICY_NAMES
-from vgpumgr.pool.store.interface import Delete
+from vgpumgr.pool.store.interface import Delete, Put
 
 GIB = 1 << 30
 
@@ -82,7 +85,54 @@ def test_every_host_has_its_reason() -> None:
     # a quota excludes it everywhere
     write(store, put(TenantRecord("t", 500)))
     why = {one.why for one in explain(View(store.range(ROOT)), "late").values()}
-    assert why == {"tenant t has 0 of its quota of 0.5 GPUs, and the claim needs 0.6"}
+    assert why == {"tenant t has less than 0.6 left of its quota of 0.5 GPUs"}
+
+
+def test_a_quota_and_sizes_of_gpus_are_told_apart() -> None:
+    """A share takes another part of GPUs of another size: what the quota excludes is not called full."""
+    store = make_store(hosts=1, gpus=1, memory=16 * GIB)
+    write(store, put(HostRecord("big", "machine-big", HostState.READY)))
+    write(store, Put(alive_key("big"), "machine "), put(TenantRecord("t", 200)))
+    write(store, *(put(GpuRecord("big", n, f"GPU-big-{n}", "V100", 80 * GIB)) for n in range(2)))
+    for n in range(2):
+        write(store, put(ClaimRecord(f"full-{n}", "default", 1, 80 * GIB, 1.0)))
+    run(store)
+    write(store, put(ClaimRecord("late", "default", 1, 8 * GIB, 5.0, tenant="t")))
+    view = run(store)
+    assert set(list_granted(view)) == {"full-0", "full-1"}
+    assert view.claims["late"].why == "tenant t has less than 0.5 left of its quota of 0.2 GPUs"
+    found = {one.host: one for one in list_candidates(view, view.claims["late"])}
+    assert found["h0"].score is None
+    assert found["h0"].why == view.claims["late"].why
+    # two GPUs: the small host can never hold it, and the big one is in use
+    write(store, put(ClaimRecord("two", "default", 2, 8 * GIB, 5.0)))
+    assert run(store).claims["two"].why.startswith("all are in use: ")
+    # granted above a quota that is smaller now: it is where it is
+    write(store, put(TenantRecord("t")))
+    write(store, put(TenantRecord("t", 100)) if run(store).claims["late"].host else Put("p/x", ""))
+    view = View(store.range(ROOT))
+    (chosen,) = [one for one in list_candidates(view, view.claims["late"]) if one.chosen]
+    assert chosen.host == "h0"
+
+
+def test_what_stands_before_it_in_the_queue_gets_its_gpus_first() -> None:
+    store = make_store(gpus=1)
+    write(store, put(TenantRecord("high", priority=1)))
+    write(store, put(share("low", percent=60)), put(share("first", "high", 60)))
+    view = View(store.range(ROOT))
+    assert [one.chosen for one in list_candidates(view, view.claims["low"])] == [False]
+    assert [one.chosen for one in list_candidates(view, view.claims["first"])] == [True]
+
+
+@pytest.mark.parametrize("percent", [16.1, 32.2, 32.7, 64.4, 64.9, 65.4, 12.5, 0.1, 33.3])
+def test_a_percentage_is_its_thousandths(percent: float) -> None:
+    assert share("x", percent=percent).count_milli(80 * GIB) == round(percent * 10)
+
+
+def test_quotas_are_printed_as_they_are() -> None:
+    assert [format_gpus(milli) for milli in (1234567, 1_000_000_000, 500, 0, 125)] == [
+        "1234.567", "1000000", "0.5", "0", "0.125"
+    ]  # fmt: skip
 
 
 def test_a_group_excludes_the_hosts_that_have_a_claim_of_it() -> None:

@@ -78,7 +78,7 @@ def create(
     ] = 1,
     class_name: Annotated[
         str,
-        Option("--class", metavar="CLASS", help="How it is placed: default, spread or whole."),
+        Option("--class", metavar="CLASS", help="How it is placed: vgpumgr pool class list."),
     ] = "default",
     if_lost: Annotated[
         Literal["keep", "move"],
@@ -159,7 +159,8 @@ _CANDIDATES = (
 def explain(context: Context, claim: ClaimName) -> None:
     """Explain which host a claim has or would get.
 
-    Every host has its score, of which the least wins, or the reason why the claim gets no GPU there.
+    Every host has its score, or the reason why the claim gets no GPU there. The smallest GPUs that
+    are enough come first, and of these the least score.
     The claim's own lease counts as free.
 
     \b

@@ -45,7 +45,7 @@ def _read_quota(text: str) -> int | None:
 
 
 def _format_gpus(milli: int | None) -> str:
-    return or_absent(None if milli is None else f"{milli / 1000:g}")
+    return or_absent(None if milli is None else f"{milli / 1000:.3f}".rstrip("0").rstrip("."))
 
 
 def _format_claims(row: Row) -> str:

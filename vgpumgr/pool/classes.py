@@ -9,7 +9,7 @@ from vgpumgr.errors import ClassExistsError, ClassNotFoundError, UsageError
 from vgpumgr.model.text import list_near
 from vgpumgr.pool.control.records import ClassRecord, View, check_name, put
 from vgpumgr.pool.membership import CLASSES, Pool
-from vgpumgr.pool.store.interface import Delete
+from vgpumgr.pool.store.interface import Change, Compare, Delete
 
 
 class ClassOperations:
@@ -48,21 +48,30 @@ class ClassOperations:
 
     def delete(self, name: str) -> None:
         """Removes a class that no claim has. Raises ClassExistsError, which names the claims."""
-        view = self._pool.view()
-        record = find_class(view, name, hint="vgpumgr pool class list")
-        if name in {one.name for one in CLASSES}:
-            raise ClassExistsError(
-                f"class {name} stays", why="every pool has it", hint="vgpumgr pool class list"
-            )
-        claims = sorted(claim.name for claim in view.claims.values() if claim.class_name == name)
-        if claims:
-            raise ClassExistsError(
-                f"class {name} has claims",
-                held_by=tuple(f"claim {claim}" for claim in claims),
-                hint=f"vgpumgr claim delete {claims[0]}",
-            )
+
+        def plan(view: View) -> tuple[list[Compare], list[Change]]:
+            record = find_class(view, name, hint="vgpumgr pool class list")
+            _check_unused(view, name)
+            # a claim that is made meanwhile moves the revision
+            return [view.at(record.key)], [Delete(record.key)]
+
         changed = ClassExistsError(f"class {name} was changed at the same time")
-        self._pool.change((view.at(record.key),), (Delete(record.key),), changed)
+        self._pool.change_anew(plan, changed)
+
+
+def _check_unused(view: View, name: str) -> None:
+    """Raises ClassExistsError."""
+    if name in {one.name for one in CLASSES}:
+        raise ClassExistsError(
+            f"class {name} stays", why="every pool has it", hint="vgpumgr pool class list"
+        )
+    claims = sorted(claim.name for claim in view.claims.values() if claim.class_name == name)
+    if claims:
+        raise ClassExistsError(
+            f"class {name} has claims",
+            held_by=tuple(f"claim {claim}" for claim in claims),
+            hint=f"vgpumgr claim delete {claims[0]}",
+        )
 
 
 def find_class(view: View, name: str, hint: str | None = None) -> ClassRecord:

@@ -61,6 +61,8 @@ CLASSES = (
     ClassRecord("spread", "spread"),
     ClassRecord("whole", whole=True),
 )
+#: so often a command plans anew where others write at the same time
+_TRIES = 30
 #: so long a command waits for the pool to answer to what it wrote
 _ANSWER_S = 3.0
 _POLL_S = 0.05
@@ -125,6 +127,20 @@ class Pool:
         """Raises ``refusal`` where something has changed meanwhile, PoolStoreError."""
         if self.store.transact(Transaction(tuple(compares), tuple(changes))) is None:
             raise refusal
+
+    def change_anew(
+        self,
+        plan: Callable[[View], tuple[Sequence[Compare], Sequence[Change]]],
+        refusal: VgpumgrError,
+    ) -> None:
+        """Writes what ``plan`` makes of the pool as it is, and plans again where another has written meanwhile. Raises
+        what ``plan`` raises, PoolStoreError, and ``refusal`` where others write without end.
+        """
+        for _ in range(_TRIES):
+            compares, changes = plan(self.view())
+            if self.store.transact(Transaction(tuple(compares), tuple(changes))) is not None:
+                return
+        raise refusal
 
     def follow_up(self, is_answered: Callable[[View], bool]) -> View:
         """What has become of a change. Any process may lead: where none does, this one writes what follows. Returns

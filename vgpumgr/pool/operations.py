@@ -33,6 +33,7 @@ from vgpumgr.pool.control.tenants import list_queue
 from vgpumgr.pool.leaving import find_dead, remove_host
 from vgpumgr.pool.membership import Pool
 from vgpumgr.pool.sizes import read_size
+from vgpumgr.pool.store.interface import Change, Compare
 from vgpumgr.pool.tenants import TenantOperations, count_claim, find_tenant
 
 #: of a claim that no controller has seen
@@ -147,34 +148,41 @@ def _create_claim(pool: Pool, claim: ClaimRecord) -> View:
     """Makes a claim, and waits a moment for its lease. Raises what names the limit that it breaks."""
     name = claim.name
     check_name(name, "claim")
-    view = pool.view()
-    exists = ClaimExistsError(f"there is a claim {name}", hint=f"vgpumgr claim show {name}")
-    if name in view.claims:
-        raise exists
-    compares, changes = [view.at(claim.key)], [put_record(claim)]
-    if claim.tenant:
-        tenant = find_tenant(view, claim.tenant)
-        compares.append(view.at(tenant.key))
-        changes.append(put_record(count_claim(tenant)))
-        exists = ClaimExistsError(
-            f"claim {name} or its tenant {claim.tenant} was written at the same time",
-            hint="the same again",
-        )
-    _check_possible(view, claim)
-    pool.change(tuple(compares), tuple(changes), exists)
+
+    def plan(view: View) -> tuple[list[Compare], list[Change]]:
+        if name in view.claims:
+            raise ClaimExistsError(f"there is a claim {name}", hint=f"vgpumgr claim show {name}")
+        kind = find_class(view, claim.class_name)
+        # the class and the tenant get another revision: neither can be removed at the same time
+        compares: list[Compare] = [view.at(claim.key), view.at(kind.key)]
+        changes: list[Change] = [put_record(claim), put_record(kind)]
+        if claim.tenant:
+            tenant = find_tenant(view, claim.tenant)
+            compares.append(view.at(tenant.key))
+            changes.append(put_record(count_claim(tenant)))
+        _check_possible(view, claim)
+        _check_quota(view, claim)
+        return compares, changes
+
+    busy = ClaimExistsError(f"claim {name} could not be made: others write", hint="the same again")
+    pool.change_anew(plan, busy)
     return pool.follow_up(lambda now: _is_answered(now, claim))
 
 
 def _check_possible(view: View, claim: ClaimRecord) -> None:
     find_class(view, claim.class_name)
-    placing = Placing(view, everything=True)
-    if limit := placing.find_limit(claim):
+    if limit := Placing(view, everything=True).find_limit(claim):
         raise ClaimImpossibleError(
             f"no host of the pool can ever hold claim {claim.name}",
             why=limit,
             hint="vgpumgr pool status",
         )
-    quota, least = view.find_tenant(claim).gpu_milli, placing.find_least(claim)
+
+
+def _check_quota(view: View, claim: ClaimRecord) -> None:
+    """Raises ClaimImpossibleError for a claim that is larger than the quota of its tenant."""
+    quota = view.find_tenant(claim).gpu_milli
+    least = Placing(view, everything=True).find_least(claim)
     if quota is not None and least > quota:
         raise ClaimImpossibleError(
             f"claim {claim.name} is larger than the quota of tenant {claim.tenant}",
@@ -212,6 +220,9 @@ def _resize_claim(pool: Pool, name: str, profile: str | None, gpus: int | None) 
         claim, gpus=gpus or claim.gpus, memory_bytes=memory, compute_percent=compute, why=""
     )
     _check_possible(view, wanted)
+    lease = view.find_lease(claim)
+    if lease is None or Placing(view, everything=True).find_growth(wanted, lease) > 0:
+        _check_quota(view, wanted)
     _check_unused(view, claim, "resize")
     _change(pool, view, wanted)
     return pool.follow_up(lambda now: _is_resized(now, wanted))

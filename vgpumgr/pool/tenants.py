@@ -22,7 +22,7 @@ from vgpumgr.pool.control.tenants import Usage, divide, list_tenants
 from vgpumgr.pool.membership import Pool
 from vgpumgr.pool.scheduler.model import GPU_MILLI
 from vgpumgr.pool.sizes import read_size
-from vgpumgr.pool.store.interface import Delete
+from vgpumgr.pool.store.interface import Change, Compare, Delete
 
 
 class TenantOperations:
@@ -57,10 +57,13 @@ class TenantOperations:
 
     def change(self, name: str, changes: dict[str, int | None]) -> dict[str, Any]:
         """The tenant with other values of some fields. What it has stays, also above its quota."""
-        view = self._pool.view()
-        tenant = find_tenant(view, name)
-        changed = replace(tenant, **changes)  # type: ignore[arg-type]
-        self._pool.change((view.at(tenant.key),), (put(changed),), _changed_meanwhile(name))
+
+        def plan(view: View) -> tuple[list[Compare], list[Change]]:
+            tenant = find_tenant(view, name)
+            changed = replace(tenant, **changes)  # type: ignore[arg-type]
+            return [view.at(tenant.key)], [put(changed)]
+
+        self._pool.change_anew(plan, _changed_meanwhile(name))
         return self.show(name)
 
     def split(
@@ -73,26 +76,18 @@ class TenantOperations:
         """
         for name in names:
             check_name(name, "tenant")
-        view = self._pool.view()
-        milli, units = _count_units(view, profile, class_name)
-        tenants = [view.tenants.get(name, TenantRecord(name)) for name in names]
-        parts = divide(units, [tenant.weight for tenant in tenants])
-        if not all(parts):
-            raise UsageError(
-                f"{units} x {profile} cannot be divided among {len(tenants)} tenants",
-                why=f"tenant {names[parts.index(0)]} would get none",
-                hint="a smaller --profile, or other weights (vgpumgr tenant set)",
-            )
-        changed = [
-            replace(tenant, gpu_milli=part * milli)
-            for tenant, part in zip(tenants, parts, strict=True)
-        ]
-        if not dry_run:
-            compares = tuple(view.at(tenant.key) for tenant in tenants)
-            refusal = TenantExistsError(
-                "a tenant was changed at the same time", hint="the same again"
-            )
-            self._pool.change(compares, tuple(put(tenant) for tenant in changed), refusal)
+        planned: list[tuple[View, int, list[int], list[TenantRecord]]] = []
+
+        def plan(view: View) -> tuple[list[Compare], list[Change]]:
+            units, parts, changed = _divide(view, names, profile, class_name)
+            planned.append((view, units, parts, changed))
+            return [view.at(one.key) for one in changed], [put(one) for one in changed]
+
+        if dry_run:
+            plan(self._pool.view())
+        else:
+            self._pool.change_anew(plan, TenantExistsError("a tenant was changed at the same time"))
+        view, units, parts, changed = planned[-1]
         usage = Usage(view)
         rows = [
             {**_describe(view, tenant, usage), "shares": part}
@@ -102,17 +97,14 @@ class TenantOperations:
 
     def delete(self, name: str) -> None:
         """Removes a tenant that has no claims. Raises TenantExistsError, which names them."""
-        view = self._pool.view()
-        tenant = find_tenant(view, name)
-        claims = sorted(claim.name for claim in view.claims.values() if claim.tenant == name)
-        if claims:
-            raise TenantExistsError(
-                f"tenant {name} has claims",
-                held_by=tuple(f"claim {claim}" for claim in claims),
-                hint=f"vgpumgr claim delete {claims[0]}",
-            )
-        # a claim that is made meanwhile moves the revision
-        self._pool.change((view.at(tenant.key),), (Delete(tenant.key),), _changed_meanwhile(name))
+
+        def plan(view: View) -> tuple[list[Compare], list[Change]]:
+            tenant = find_tenant(view, name)
+            _check_unused(view, name)
+            # a claim that is made meanwhile moves the revision
+            return [view.at(tenant.key)], [Delete(tenant.key)]
+
+        self._pool.change_anew(plan, _changed_meanwhile(name))
 
 
 def find_tenant(view: View, name: str) -> TenantRecord:
@@ -127,9 +119,39 @@ def find_tenant(view: View, name: str) -> TenantRecord:
     )
 
 
+def _check_unused(view: View, name: str) -> None:
+    """Raises TenantExistsError, which names the claims."""
+    claims = sorted(claim.name for claim in view.claims.values() if claim.tenant == name)
+    if claims:
+        raise TenantExistsError(
+            f"tenant {name} has claims",
+            held_by=tuple(f"claim {claim}" for claim in claims),
+            hint=f"vgpumgr claim delete {claims[0]}",
+        )
+
+
 def count_claim(tenant: TenantRecord) -> TenantRecord:
     """The tenant with a claim more: its revision moves, so that no tenant is removed while one is made."""
     return replace(tenant, claims=tenant.claims + 1)
+
+
+def _divide(
+    view: View, names: Sequence[str], profile: str, class_name: str
+) -> tuple[int, list[int], list[TenantRecord]]:
+    """All shares, how many each tenant gets, and the tenants with these quotas."""
+    milli, units = _count_units(view, profile, class_name)
+    tenants = [view.tenants.get(name, TenantRecord(name)) for name in names]
+    parts = divide(units, [tenant.weight for tenant in tenants])
+    if not all(parts):
+        raise UsageError(
+            f"{units} x {profile} cannot be divided among {len(tenants)} tenants",
+            why=f"tenant {names[parts.index(0)]} would get none",
+            hint="a smaller --profile, or other weights (vgpumgr tenant set)",
+        )
+    changed = [
+        replace(tenant, gpu_milli=part * milli) for tenant, part in zip(tenants, parts, strict=True)
+    ]
+    return units, parts, changed
 
 
 def _count_units(view: View, profile: str, class_name: str) -> tuple[int, int]:
@@ -138,8 +160,9 @@ def _count_units(view: View, profile: str, class_name: str) -> tuple[int, int]:
     kind = find_class(view, class_name)
     claim = ClaimRecord("", class_name, 1, memory, compute)
     gpus = [gpu for gpu in view.gpus.values() if not kind.models or gpu.model in kind.models]
-    sizes = {GPU_MILLI if kind.whole else claim.count_milli(gpu.memory_bytes) for gpu in gpus}
-    if not gpus or len(sizes) > 1 or max(sizes) > GPU_MILLI:
+    asked = {claim.count_milli(gpu.memory_bytes) for gpu in gpus}
+    sizes = {GPU_MILLI} if kind.whole else asked
+    if not gpus or len(sizes) > 1 or max(asked) > GPU_MILLI:
         models = ", ".join(sorted({name_model(gpu) for gpu in gpus})) or "there are none"
         raise UsageError(
             f"the GPUs of class {class_name} cannot be divided into {profile}",

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.pool.control.placing import Placing
+from vgpumgr.pool.control.controller import decide
+from vgpumgr.pool.control.placing import Grant, Placing
 from vgpumgr.pool.control.records import ClaimRecord, View
-from vgpumgr.pool.control.tenants import Usage
+from vgpumgr.pool.control.tenants import Usage, list_queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +43,21 @@ def list_candidates(view: View, claim: ClaimRecord) -> list[Candidate]:
     The claim's own lease counts as free. A claim that is granted is where it was granted, also where another host would
     be better by now.
     """
-    placing = Placing(view, everything=True, without=claim.name)
-    groups = placing.list_groups()
-    excluded = _find_exclusion(view, claim, placing)
+    placing, usage = Placing(view, without=claim.name), Usage(view)
+    lease = view.find_lease(claim)
+    if lease is not None:
+        usage.add(claim, -lease.total_milli)
+    excluded = _find_exclusion(view, claim, placing, usage) if lease is None else None
+    ready = {(host, model): n for n, (host, model, _) in enumerate(placing.list_groups())}
+    groups = Placing(view, everything=True, without=claim.name).list_groups()
     judged: list[tuple[tuple[float, ...] | None, str]] = []
-    for number, (host, _, _) in enumerate(groups):
+    for host, model, _ in groups:
         if excluded is not None:
             judged.append((None, excluded))
-        elif not view.is_ready(host):
+        elif (host, model) not in ready:
             judged.append((None, _describe_host(view, host)))
         else:
-            judged.append(placing.judge(claim, number))
+            judged.append(placing.judge(claim, ready[host, model], usage))
     chosen = _find_chosen(view, claim)
     found = [
         Candidate(host, model, free, (host, model) == chosen, score, why)
@@ -63,15 +68,12 @@ def list_candidates(view: View, claim: ClaimRecord) -> list[Candidate]:
     )
 
 
-def _find_exclusion(view: View, claim: ClaimRecord, placing: Placing) -> str | None:
+def _find_exclusion(view: View, claim: ClaimRecord, placing: Placing, usage: Usage) -> str | None:
     """What excludes the claim from every host."""
     if claim.class_name not in view.classes:
         return f"there is no class {claim.class_name}"
     if claim.tenant and claim.tenant not in view.tenants:
         return f"there is no tenant {claim.tenant}"
-    usage, lease = Usage(view), view.find_lease(claim)
-    if lease is not None:
-        usage.add(claim, -lease.total_milli)
     left, least = usage.read_left(claim), placing.find_least(claim)
     return usage.explain(claim, least) if left is not None and least > left else None
 
@@ -90,10 +92,7 @@ def _find_chosen(view: View, claim: ClaimRecord) -> tuple[str, str] | None:
     if lease is not None:
         host, gpus = lease.host, lease.gpus
     else:
-        placing = Placing(view)
-        if _find_exclusion(view, claim, placing) is not None:
-            return None
-        grant = placing.place(claim, Usage(view).read_left(claim))
+        grant = _grant_in_turn(view, claim)
         if grant is None:
             return None
         host, gpus = grant.host, grant.gpus
@@ -105,3 +104,14 @@ def _find_chosen(view: View, claim: ClaimRecord) -> tuple[str, str] | None:
         ),
         None,
     )
+
+
+def _grant_in_turn(view: View, claim: ClaimRecord) -> Grant | None:
+    """What it gets once the claims before it in the queue have got theirs."""
+    placing, usage = Placing(view), Usage(view)
+    waiting = [one for one in view.claims.values() if one.host is None and not one.is_ending]
+    for one in list_queue(view, waiting, usage):
+        found = decide(view, one, placing, usage)
+        if one.name == claim.name:
+            return None if isinstance(found, str) else found
+    return None

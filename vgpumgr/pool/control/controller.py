@@ -22,11 +22,12 @@ from vgpumgr.pool.control.records import (
     Timing,
     View,
     alive_key,
+    apart_key,
     put,
 )
 from vgpumgr.pool.control.tenants import Usage, list_queue
 from vgpumgr.pool.store.election import Election
-from vgpumgr.pool.store.interface import At, Compare, Delete, Transaction
+from vgpumgr.pool.store.interface import At, Change, Compare, Delete, Put, Transaction
 from vgpumgr.pool.store.steps import Steps, transacting
 
 
@@ -74,13 +75,19 @@ class Controller:
         for name in self._suspects.keys() - view.hosts.keys():
             del self._suspects[name]
         placing, usage = Placing(view), Usage(view)
-        claims = sorted(view.claims.values(), key=view.age)
-        for claim in claims:
-            if claim.host is not None:
+        queue = []
+        for claim in sorted(view.claims.values(), key=view.age):
+            lease = view.find_lease(claim)
+            # what grows waits in the queue as what has nothing yet; what gives back does not
+            if claim.host is None or (lease is not None and _grows(view, claim, lease, placing)):
+                queue.append(claim)
+            else:
                 yield from self._plan_granted(view, claim, placing, usage)
-        waiting = [claim for claim in claims if claim.host is None]
-        for claim in list_queue(view, waiting, usage):
-            yield from self._plan_waiting(view, claim, placing, usage)
+        for claim in list_queue(view, queue, usage):
+            if claim.host is None:
+                yield from self._plan_waiting(view, claim, placing, usage)
+            else:
+                yield from self._plan_granted(view, claim, placing, usage)
 
     def _plan_host(self, view: View, host: HostRecord) -> Iterator[Transaction]:
         is_alive = host.name in view.alive
@@ -150,23 +157,12 @@ class Controller:
         if claim.is_ending:
             yield Transaction((view.at(claim.key),), (Delete(claim.key),))
             return
-        if claim.class_name not in view.classes:
-            yield from _explain(view, claim, f"there is no class {claim.class_name}")
-            return
-        if claim.tenant and claim.tenant not in view.tenants:
-            yield from _explain(view, claim, f"there is no tenant {claim.tenant}")
-            return
-        left = usage.read_left(claim)
-        if left is not None and (least := placing.find_least(claim)) > left:
-            yield from _explain(view, claim, usage.explain(claim, least))
-            return
-        grant = placing.place(claim, left)
-        if grant is None:
-            yield from _explain(view, claim, placing.explain(claim))
+        found = decide(view, claim, placing, usage)
+        if isinstance(found, str):
+            yield from _explain(view, claim, found)
         else:
-            usage.add(claim, grant.total_milli)
-            absent = At(f"{ROOT}lease/{grant.host}/{claim.name}", 0)
-            yield self._grant(view, claim, grant, (absent,), ())
+            absent = At(f"{ROOT}lease/{found.host}/{claim.name}", 0)
+            yield self._grant(view, claim, found, (absent,), ())
 
     def _grant(
         self,
@@ -191,23 +187,50 @@ class Controller:
             claim.compute_percent,
             claim.if_lost,
         )
-        # a quota that was changed meanwhile is another one
-        tenant = (view.at(view.tenants[claim.tenant].key),) if claim.tenant in view.tenants else ()
+        compares: list[Compare] = [view.at(claim.key), view.at(view.classes[claim.class_name].key)]
+        changes: list[Change] = [put(lease), put(replace(claim, host=host.name, why=""))]
+        # A grant that arrives late has to find that another one of its tenant, or of its group, was written
+        # meanwhile: each moves their revisions.
+        if claim.tenant in view.tenants:
+            tenant = view.tenants[claim.tenant]
+            compares.append(view.at(tenant.key))
+            changes.append(put(tenant))
+        if claim.anti_affinity:
+            compares.append(view.at(apart_key(claim.anti_affinity)))
+            changes.append(Put(apart_key(claim.anti_affinity), claim.name))
         return Transaction(
             (
-                view.at(claim.key),
-                *tenant,
+                *compares,
                 view.at(host.key),
                 view.at(alive_key(host.name)),
                 *lease_is,
                 *(view.at(gpu.key) for gpu in gpus),
             ),
-            (
-                put(lease),
-                put(replace(claim, host=host.name, why="")),
-                *(put(replace(gpu, grants=gpu.grants + 1)) for gpu in gpus),
-            ),
+            (*changes, *(put(replace(gpu, grants=gpu.grants + 1)) for gpu in gpus)),
         )
+
+
+def _grows(view: View, claim: ClaimRecord, lease: LeaseRecord, placing: Placing) -> bool:
+    """Whether its new size takes more of the GPUs than it has."""
+    if claim.is_ending or is_as_claimed(claim, lease) or claim.class_name not in view.classes:
+        return False
+    return placing.find_growth(claim, lease) > 0
+
+
+def decide(view: View, claim: ClaimRecord, placing: Placing, usage: Usage) -> Grant | str:
+    """What a claim without a lease gets, which is taken then, or why it waits."""
+    if claim.class_name not in view.classes:
+        return f"there is no class {claim.class_name}"
+    if claim.tenant and claim.tenant not in view.tenants:
+        return f"there is no tenant {claim.tenant}"
+    left = usage.read_left(claim)
+    if left is not None and (least := placing.find_least(claim)) > left:
+        return usage.explain(claim, least)
+    grant = placing.place(claim, left)
+    if grant is None:
+        return placing.explain(claim, usage)
+    usage.add(claim, grant.total_milli)
+    return grant
 
 
 def is_as_claimed(claim: ClaimRecord, lease: LeaseRecord) -> bool:

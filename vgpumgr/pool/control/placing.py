@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import format_exact, format_size
 from vgpumgr.pool.control.records import ClaimRecord, ClassRecord, GpuRecord, LeaseRecord, View
+from vgpumgr.pool.control.tenants import Usage
 from vgpumgr.pool.scheduler.choosing import RANDOM, Chooser, open_chooser
 from vgpumgr.pool.scheduler.cluster import Cluster
-from vgpumgr.pool.scheduler.filters import explain_impossible, find_reason
+from vgpumgr.pool.scheduler.filters import explain_impossible, find_reason, fits
 from vgpumgr.pool.scheduler.fragmentation import Mix
 from vgpumgr.pool.scheduler.model import GPU_MILLI, Demand, Host, Placement, Task
 from vgpumgr.pool.scheduler.policies import POLICIES
@@ -63,6 +64,20 @@ class Placing:
                 key = (gpu.host, gpu.model, gpu.memory_bytes)
                 self._gpus.setdefault(key, []).append(gpu)
         self._groups = list(self._gpus)
+        #: one GPU of each model and size: what a claim asks of them is the same
+        kinds = {(gpus[0].model, gpus[0].memory_bytes): gpus[0] for gpus in self._gpus.values()}
+        self._kinds = list(kinds.values())
+        #: of each GPU the number of its group, and its place there
+        self._where = {
+            (gpu.host, gpu.index): (number, place)
+            for number, gpus in enumerate(self._gpus.values())
+            for place, gpu in enumerate(gpus)
+        }
+        self._demands: dict[tuple[object, ...], list[Demand]] = {}
+        #: the groups of each host
+        self._on: dict[str, list[int]] = {}
+        for number, key in enumerate(self._groups):
+            self._on.setdefault(key[0], []).append(number)
         hosts = [
             Host(key[0], 0, 0, len(gpus), name_model(gpus[0])) for key, gpus in self._gpus.items()
         ]
@@ -84,20 +99,26 @@ class Placing:
                 self._note_host(view.claims[lease.claim], lease.host)
 
     def _list_demands(self, claim: ClaimRecord) -> list[Demand]:
-        gpus = (group[0] for group in self._gpus.values())
-        return list_demands(claim, self._view.classes[claim.class_name], gpus)
+        key = (claim.class_name, claim.gpus, claim.memory_bytes, claim.compute_percent)
+        if key not in self._demands:
+            self._demands[key] = list_demands(
+                claim, self._view.classes[claim.class_name], self._kinds
+            )
+        return self._demands[key]
 
     def take(self, grant: Grant, name: str) -> None:
         """GPUs that a lease has; of hosts that are not ready nothing is counted."""
-        for number, key in enumerate(self._groups):
-            places = {gpu.index: place for place, gpu in enumerate(self._gpus[key])}
-            found = tuple(places[index] for index in grant.gpus if index in places)
-            if key[0] == grant.host and found:
-                demand = Demand(0, 0, len(found), grant.milli)
-                # a lease of before may have GPUs of several groups
-                suffix = "" if grant.gpus[0] in places else f"/{number}"
-                task = Task(f"{grant.host}/{name}{suffix}", demand)
-                self._cluster.restore(Placement(task, number, found))
+        found: dict[int, list[int]] = {}
+        for index in grant.gpus:
+            if (at := self._where.get((grant.host, index))) is not None:
+                found.setdefault(at[0], []).append(at[1])
+        first = self._where.get((grant.host, grant.gpus[0]), (None, 0))[0]
+        for number, places in found.items():
+            demand = Demand(0, 0, len(places), grant.milli)
+            suffix = "" if number == first else f"/{number}"
+            self._cluster.restore(
+                Placement(Task(f"{grant.host}/{name}{suffix}", demand), number, tuple(places))
+            )
 
     def _note_host(self, claim: ClaimRecord, host: str) -> None:
         if claim.anti_affinity:
@@ -106,7 +127,7 @@ class Placing:
     def _list_others(self, claim: ClaimRecord) -> set[int]:
         """The groups of GPUs on hosts that have a claim of its anti-affinity group."""
         hosts = self._apart.get(claim.anti_affinity, set())
-        return {number for number, key in enumerate(self._groups) if key[0] in hosts}
+        return {number for host in hosts for number in self._on.get(host, ())}
 
     def find_least(self, claim: ClaimRecord) -> int:
         """The least that it takes of the GPUs of its class together; 0 where there are none."""
@@ -158,9 +179,11 @@ class Placing:
             for number, (key, gpus) in enumerate(self._gpus.items())
         ]
 
-    def judge(self, claim: ClaimRecord, number: int) -> tuple[tuple[float, ...] | None, str]:
-        """The key by which the claim's policy prefers a group of GPUs, the least first, in words; or None, and why it
-        gets none of them.
+    def judge(
+        self, claim: ClaimRecord, number: int, usage: Usage
+    ) -> tuple[tuple[float, ...] | None, str]:
+        """The key by which a group of GPUs is preferred, the least first: the smallest GPUs that are enough, then what
+        the claim's policy says, in words; or None, and why it gets none of them.
         """
         kind, state = self._view.classes[claim.class_name], self._cluster.read_state(number)
         demand = next((d for d in self._list_demands(claim) if state.model in d.models), None)
@@ -170,11 +193,15 @@ class Placing:
             return None, f"it has a claim of anti-affinity {claim.anti_affinity}"
         if reason := find_reason(state, demand):
             return None, _name_claim(reason)
+        left = usage.read_left(claim)
+        if left is not None and demand.total_milli > left:
+            return None, usage.explain(claim, demand.total_milli)
+        size = -demand.gpu_milli
         if kind.policy == RANDOM:
-            return (), "any host that it fits on"
+            return (size,), "any host that it fits on"
         policy = POLICIES[kind.policy](self._cluster.hosts, self._mix)
         key = policy.score(state, demand)[0]
-        return key, policy.describe(key)
+        return (size, *key), policy.describe(key)
 
     def find_limit(self, claim: ClaimRecord) -> str | None:
         """Why no GPU can hold it even when nothing else is granted; None where one can, or where there is none."""
@@ -189,28 +216,32 @@ class Placing:
         reasons = [explain_impossible(self._cluster.hosts, demand) for demand in demands]
         return None if None in reasons else _name_claim(str(reasons[0]))
 
-    def explain(self, claim: ClaimRecord) -> str:
+    def explain(self, claim: ClaimRecord, usage: Usage) -> str:
         """Why it has to wait: of all hosts, the reason of that which comes nearest."""
         if not self._groups:
             return "no host of the pool with GPUs is ready"
         demands = self._list_demands(claim)
         if not demands:
             return "no GPU of the hosts that are ready is large enough, or of a model of its class"
-        demand = demands[0]
-        if why := explain_impossible(self._cluster.hosts, demand):
-            return _name_claim(why)
+        possible = [d for d in demands if not explain_impossible(self._cluster.hosts, d)]
+        if not possible:
+            return _name_claim(str(explain_impossible(self._cluster.hosts, demands[0])))
+        wanted = {model: demand for demand in possible for model in demand.models}
         others = self._list_others(claim)
         states = [
             self._cluster.read_state(number)
             for number in range(len(self._groups))
             if number not in others
         ]
-        models = [state for state in states if state.model in demand.models]
-        if not models:
+        states = [state for state in states if state.model in wanted]
+        if not states:
             hosts = ", ".join(sorted(self._apart[claim.anti_affinity]))
             return f"anti-affinity {claim.anti_affinity} has a claim on each host already: {hosts}"
-        nearest = max(models, key=lambda state: state.free_milli)
-        return f"all are in use: {_name_claim(find_reason(nearest, demand) or 'a place is free')}"
+        if free := [wanted[state.model] for state in states if fits(state, wanted[state.model])]:
+            # it would have been granted, but for the quota
+            return usage.explain(claim, min(demand.total_milli for demand in free))
+        nearest = max(states, key=lambda state: state.free_milli)
+        return f"all are in use: {_name_claim(str(find_reason(nearest, wanted[nearest.model])))}"
 
     def _find_group(self, lease: LeaseRecord) -> int | None:
         """That of the lease's GPUs; None where its host is not ready."""

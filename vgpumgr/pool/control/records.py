@@ -169,7 +169,8 @@ class ClaimRecord:
         if self.memory_bytes is None and self.compute_percent is None:
             return GPU_MILLI
         memory = -(-(self.memory_bytes or 0) * GPU_MILLI // max(memory_bytes, 1))
-        compute = -int(-(self.compute_percent or 0) * GPU_MILLI // 100)
+        # of whole thousandths of a percent: binary fractions would take one more
+        compute = -(-round((self.compute_percent or 0) * 1000) * GPU_MILLI // 100_000)
         return max(memory, compute, 1)
 
 
@@ -245,6 +246,11 @@ def lease_key(host: str, claim: str) -> str:
     return f"{ROOT}lease/{host}/{claim}"
 
 
+def apart_key(group: str) -> str:
+    """An entry that each grant to a claim of an anti-affinity group writes."""
+    return f"{ROOT}apart/{group}"
+
+
 def alive_key(host: str) -> str:
     """The entry that ends when the host is no longer heard."""
     return f"{ROOT}alive/{host}"
@@ -252,7 +258,7 @@ def alive_key(host: str) -> str:
 
 def format_gpus(milli: int) -> str:
     """``4`` or ``0.5``: thousandths of a GPU as GPUs."""
-    return f"{milli / GPU_MILLI:g}"
+    return f"{milli / GPU_MILLI:.3f}".rstrip("0").rstrip(".")
 
 
 Record = HostRecord | GpuRecord | ClassRecord | TenantRecord | ClaimRecord | LeaseRecord | UseRecord

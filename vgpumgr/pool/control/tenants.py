@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
 
 from vgpumgr.pool.control.records import ClaimRecord, TenantRecord, View, format_gpus
 from vgpumgr.pool.scheduler.model import GPU_MILLI
@@ -43,17 +44,18 @@ class Usage:
     def explain(self, claim: ClaimRecord, milli: int) -> str:
         """Why the claim's tenant may not have so much more."""
         tenant = self._view.find_tenant(claim)
+        # not how much it has: that moves with each grant, and the text is written for each claim that waits
         return (
-            f"tenant {tenant.name} has {format_gpus(self.read(tenant.name))} of its quota of "
-            f"{format_gpus(tenant.gpu_milli or 0)} GPUs, and the claim needs {format_gpus(milli)}"
+            f"tenant {tenant.name} has less than {format_gpus(milli)} left of its quota of "
+            f"{format_gpus(tenant.gpu_milli or 0)} GPUs"
         )
 
 
 def list_queue(
     view: View, claims: Iterable[ClaimRecord], usage: Usage | None = None
 ) -> Iterator[ClaimRecord]:
-    """The claims that wait, in the order in which they are tried. ``usage`` is read before each of them; without it,
-    each counts as granted.
+    """The claims that wait, in the order in which they are tried. ``usage`` is read before each of them. Without it,
+    each counts as granted, but for those that their tenant's quota holds up: they stand last.
     """
     queues: dict[str, deque[ClaimRecord]] = {}
     for claim in sorted(claims, key=view.age):
@@ -67,27 +69,46 @@ def list_queue(
         tenant = view.find_tenant(head)
         return -tenant.priority, reading.read(name) / tenant.weight, view.age(head)
 
-    while queues:
-        name = min(queues, key=rank)
+    estimate = _Estimates(view).read
+    held_up: list[ClaimRecord] = []
+    # what is granted to a claim moves the rank of its own tenant only
+    heap = [(rank(name), name) for name in queues]
+    heapify(heap)
+    while heap:
+        _, name = heappop(heap)
         claim = queues[name].popleft()
-        if not queues[name]:
-            del queues[name]
-        yield claim
-        if assumed is not None:
-            assumed.add(claim, estimate_milli(view, claim))
+        if assumed is None:
+            yield claim
+        else:
+            least, left = estimate(claim), assumed.read_left(claim)
+            if left is None or least <= left:
+                yield claim
+                assumed.add(claim, least)
+            else:
+                held_up.append(claim)
+        if queues[name]:
+            heappush(heap, (rank(name), name))
+    yield from held_up
 
 
-def estimate_milli(view: View, claim: ClaimRecord) -> int:
-    """The least that the claim can take, on the largest GPU of its class."""
-    kind = view.classes.get(claim.class_name)
-    sizes = [
-        gpu.memory_bytes
-        for gpu in view.gpus.values()
-        if kind is None or not kind.models or gpu.model in kind.models
-    ]
-    is_whole = kind is not None and kind.whole
-    milli = GPU_MILLI if is_whole else claim.count_milli(max(sizes, default=0))
-    return claim.gpus * min(milli, GPU_MILLI)
+class _Estimates:
+    """The least that claims can take: on the largest GPU of their class."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._largest: dict[str, int] = {}
+
+    def read(self, claim: ClaimRecord) -> int:
+        """Of all its GPUs together, in thousandths."""
+        kind = self._view.classes.get(claim.class_name)
+        if kind is not None and kind.whole:
+            return claim.gpus * GPU_MILLI
+        if claim.class_name not in self._largest:
+            models = kind.models if kind is not None else ()
+            gpus = self._view.gpus.values()
+            sizes = (gpu.memory_bytes for gpu in gpus if not models or gpu.model in models)
+            self._largest[claim.class_name] = max(sizes, default=0)
+        return claim.gpus * min(claim.count_milli(self._largest[claim.class_name]), GPU_MILLI)
 
 
 def list_tenants(view: View) -> list[TenantRecord]:

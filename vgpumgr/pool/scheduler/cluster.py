@@ -78,6 +78,11 @@ class Cluster:
         if not demand.is_share:
             idle = [number for number, free in enumerate(gpus) if free == GPU_MILLI]
             return tuple(idle[: demand.num_gpu])
+        if demand.num_gpu > 1:  # of each a share: the smallest pieces that are enough
+            fitting = sorted(
+                (free, number) for number, free in enumerate(gpus) if free >= demand.gpu_milli
+            )
+            return tuple(sorted(number for _, number in fitting[: demand.num_gpu]))
         if piece is None:
             piece = min(free for free in gpus if free >= demand.gpu_milli)
         if piece < demand.gpu_milli or piece not in gpus:
