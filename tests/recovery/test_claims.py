@@ -1,5 +1,6 @@
-"""Attaches and detaches by a claim, killed anywhere; then a command of another family is next, with the pool's store
-or without it: what the store calls used is what is attached here, and the claim's lease stays.
+"""Attaches and detaches by a claim, killed anywhere; then a command is next, of another family with the pool's store or
+without it, or an attach by the same claim: what the store calls used is what is attached here, and the claim's lease
+stays.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from tests.recovery.killing import do_recover, run_and_copy, run_child
 from tests.recovery.scenarios import SCENARIOS
 from tests.recovery.verbs import open_application
 from tests.recovery.world import World
-from vgpumgr.errors import PoolStoreError
+from vgpumgr.app.operations.attachments import AttachmentService
+from vgpumgr.errors import AlreadyAttachedError, ClaimInUseError, PoolStoreError
+from vgpumgr.model.attachment import AttachmentState
+from vgpumgr.model.request import AttachRequest
 from vgpumgr.pool.membership import open_pool_of
 from vgpumgr.pool.store.sqlite import SqliteStore
 
@@ -75,3 +79,42 @@ def test_a_killed_command_is_followed_by_one_of_another_family(
         assert here == used, root.name
     # without the store something is left to be released, or the test shows nothing
     assert (left > 0) == (breakage is not None)
+
+
+def attach(vm: str) -> Callable[[World], bool]:
+    """An attach by the same claim: whether it was made, and not refused because the one before it is whole."""
+
+    def act(world: World) -> bool:
+        request = AttachRequest(vm, claim="train", hello_timeout_s=0)
+        try:
+            AttachmentService(world.parts).attach(request)
+        except (AlreadyAttachedError, ClaimInUseError):
+            return False
+        return True
+
+    return act
+
+
+@pytest.mark.parametrize("vm", ["vm01", "vm02"])
+@pytest.mark.parametrize("name", POINTS)
+def test_a_killed_command_is_followed_by_an_attach_by_the_same_claim(
+    name: str, vm: str, tmp_path: Path
+) -> None:
+    template, copies, scenario = tmp_path / "machine", tmp_path / "copies", BY_NAME[name]
+    scenario.build(World(template))
+    done = run_and_copy(template, scenario.run, frozenset(range(2, 5000, 5)), copies)
+    assert done.error is None, done.error
+    made = 0
+    for root in copies.iterdir():
+        followed = run_child(root, attach(vm), None)
+        assert followed.error is None, (root.name, followed.error)
+        world = World(root)
+        # what was interrupted is recovered, also where the claim is in use
+        assert world.parts.open_journal().unfinished() == {}, root.name
+        (record,) = world.store.list_attachments()
+        assert record.state is AttachmentState.ATTACHED
+        assert describe(root)[1] == {"train": record.id}, root.name
+        if followed.answer:
+            assert record.vm_name == vm, root.name
+            made += 1
+    assert made >= 3

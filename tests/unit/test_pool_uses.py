@@ -106,7 +106,7 @@ class LateLeases(PoolLeases):
         self._pool = pool
 
     @contextmanager
-    def _open(self) -> Iterator[tuple[Pool, str]]:
+    def _open(self, longest_s: float | None = None) -> Iterator[tuple[Pool, str]]:  # noqa: ARG002
         yield self._pool, "a"
 
     def read_seen(self) -> None:

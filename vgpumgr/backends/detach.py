@@ -10,6 +10,7 @@ from vgpumgr.engine.step import OnFailure, Plan, Step
 from vgpumgr.errors import NotAttachedError, SeveralAttachmentsError
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.state.domain_metadata import list_claims
 from vgpumgr.steps.claim import ReleaseClaim
 from vgpumgr.steps.domain import DetachDevices, RemoveNote
 from vgpumgr.steps.record import ForgetAttachment, MarkAttachment
@@ -161,6 +162,10 @@ def plan_cleanup(vm: Vm, timeout_s: float = RELEASE_TIMEOUT_S) -> Plan:
         aliases = definition.own_aliases() if definition else ()
         if aliases:
             steps.append(DetachDevices(vm.name, vm.uuid, aliases, scope, timeout_s))
+    # before the notes that say so are removed
+    steps += [
+        ReleaseClaim(claim.name, claim.host, claim.token, id_) for id_, claim in list_claims(vm)
+    ]
     if vm.notes:
         steps.append(RemoveNote(vm.name, vm.uuid))
     if not steps:

@@ -431,10 +431,10 @@ _HOSTS = (
 
 @app.command("serve")
 def serve(context: Context) -> None:
-    """Be a host of the pool until Ctrl-C or SIGTERM, where no daemon is.
+    """Be a host of the pool until Ctrl-C or SIGTERM.
 
-    The host is heard, and its GPUs are granted. One of the hosts that serve leads: it grants. When
-    it ends, another does. Leases stay.
+    It is for a host without the daemon. The host is heard, and its GPUs are granted. One of the hosts
+    that serve leads: it grants. When it ends, another does. Leases stay.
 
     \b
     Examples:

@@ -115,7 +115,9 @@ class Executor:
         # a step that failed may have taken effect all the same: its call came back too late, or
         # half of it was done
         changed = not untouched and self._has_effect(failed)
+        said = len(self._context.notes)
         left = self._undo(op, [*done, failed] if changed else done)
+        notes = self._context.notes[said:]
         outcome = "incomplete" if left else "rolled-back"
         if not left:
             self._note(op, "end", {"outcome": outcome, "step": number, "error": str(error)})
@@ -125,10 +127,10 @@ class Executor:
             what = f"{plan.operation} {plan.subject}"
             raise KeyboardInterrupt(f"interrupted; {what} is undone") from error
         if left:
-            raise self._incomplete(plan, failed, error, left) from error
+            raise self._incomplete(plan, failed, error, left, notes) from error
         if not done and not changed and isinstance(error, VgpumgrError):
             raise error
-        raise _rolled_back(plan, failed, error) from error
+        raise _rolled_back(plan, failed, error, notes) from error
 
     def _select(self, step: Step) -> None:
         """Of several attachments, the step's own is the one that is changed."""
@@ -188,8 +190,10 @@ class Executor:
         failed: Step,
         error: BaseException,
         left: list[tuple[Step, BaseException]],
+        notes: Sequence[str],
     ) -> RollbackIncompleteError:
-        rest = "; ".join(f"could not undo: {step.describe()} ({e})" for step, e in left)
+        failures = (f"could not undo: {step.describe()} ({e})" for step, e in left)
+        rest = "; ".join((*failures, *notes))
         return RollbackIncompleteError(
             f"cannot {plan.operation} {plan.subject}: {failed.describe()} failed: {error}",
             cause=getattr(error, "cause", None) or str(error),
@@ -216,7 +220,10 @@ def _pending(
     )
 
 
-def _rolled_back(plan: Plan, failed: Step, error: BaseException) -> RolledBackError:
+def _rolled_back(
+    plan: Plan, failed: Step, error: BaseException, notes: Sequence[str]
+) -> RolledBackError:
+    """``notes``: what the steps had to say while they were undone."""
     known = isinstance(error, VgpumgrError)
     because = getattr(error, "why", None)
     return RolledBackError(
@@ -224,7 +231,7 @@ def _rolled_back(plan: Plan, failed: Step, error: BaseException) -> RolledBackEr
         cause=(
             error.cause if isinstance(error, VgpumgrError) else f"{type(error).__name__}: {error}"
         ),
-        why="; ".join(p for p in (because, "everything done before it was undone") if p),
+        why="; ".join(p for p in (because, "everything done before it was undone", *notes) if p),
         held_by=error.held_by if isinstance(error, VgpumgrError) else (),
         hint=getattr(error, "hint", None) if known else None,
     )

@@ -65,13 +65,18 @@ def make_drains(gpus: Sequence[Gpu], leased: Mapping[str, Sequence[str]]) -> Ite
 
 def find_claim_drift(record: AttachmentRecord, seen: SeenPool | None) -> Iterator[Drift]:
     """That the lease by which an attachment has its slice is gone, or another one. Nothing while the store does not
-    answer: then the lease is as it was.
+    answer: then the lease is as it was. A host that the pool does not have any more has no leases.
     """
     claim = record.claim
-    if claim is None or seen is None or not seen.is_answering or seen.host != claim.host:
+    if claim is None or seen is None or not (seen.is_answering or seen.is_removed):
         return
     lease = seen.find_lease(claim.name)
-    if lease is None:
+    if seen.host != claim.host:
+        text = (
+            f"claim {claim.name}, by which it was attached, had its lease on host {claim.host} of the pool, and this "
+            f"is host {seen.host} now"
+        )
+    elif lease is None:
         text = f"claim {claim.name}, by which it was attached, has no lease on this host any more"
     elif lease.is_ending:
         text = f"claim {claim.name}, by which it was attached, is being deleted"

@@ -161,8 +161,14 @@ class Snapshot:
             return None
         gpu = self.find_gpu(address)
         drain = find_drain(self.drains, address, str(gpu.uuid) if gpu else None)
-        claims = self.leased.get(str(gpu.uuid)) if gpu else None
-        return drain or (PoolDrain.make(address, str(gpu.uuid), claims) if gpu and claims else None)
+        uuid = str(gpu.uuid) if gpu else self._find_bound_uuid(address)
+        claims = self.leased.get(uuid or "")
+        return drain or (PoolDrain.make(address, str(uuid), claims) if claims else None)
+
+    def _find_bound_uuid(self, address: PciAddress) -> str | None:
+        """Of a GPU that NVML does not see, as it is bound away."""
+        binding = self.find_binding(address)
+        return binding.gpu_uuid if binding is not None else None
 
     def check_not_drained(self, refusal: str, *addresses: PciAddress | None) -> None:
         """Raises GpuDrainedError if there are GPUs, and all of them are drained; it begins with ``refusal``."""

@@ -20,6 +20,7 @@ from vgpumgr.errors import (
     PoolStoreError,
     VgpumgrError,
 )
+from vgpumgr.host.clock import SleeplessClock
 from vgpumgr.host.lock import find_holder
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.attachment import ClaimPart
@@ -41,6 +42,10 @@ from vgpumgr.state.leases import ClaimUse, ClaimUser, LeasedGpu, SeenPool
 
 #: an entry that is removed may be changed at the same time so often
 _ATTEMPTS = 3
+#: so long no member of an etcd is waited for where nothing is written that has to be: seconds
+_SHORT_S = 2.0
+#: a store that did not answer to what was given back is asked by the next one so much later: seconds
+_PAUSE_S = 30.0
 
 
 class PoolLeases:
@@ -48,10 +53,13 @@ class PoolLeases:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
+        self._clock = SleeplessClock()
+        #: when it did not answer, and what it said
+        self._failure: tuple[float, PoolStoreError] | None = None
 
     def find(self, claim: str) -> LeasedGpu:
         """See ``Leases``."""
-        with self._open() as (pool, host):
+        with self._open(_SHORT_S) as (pool, host):
             view = pool.view()
             lease = self._check(view, find_claim(view, claim), host)
             _check_unused(view, lease, None)
@@ -71,40 +79,61 @@ class PoolLeases:
             lease = self._check(view, claim, host)
             if (host, view.find_token(lease)) != (part.host, part.token):
                 raise _refuse_changed(part.name)
-            if _check_unused(view, lease, user.attachment):
-                return
+            known = _check_unused(view, lease, user.attachment)
             use = UseRecord(
                 part.name, host, user.noun, user.name, user.uuid, user.attachment, part.token
             )
-            compares = (view.at(lease.key), view.at(claim.key), At(use.key, 0))
+            if known == use:
+                return
+            compares = (view.at(lease.key), view.at(claim.key), view.at(use.key))
             try:
                 pool.change(compares, (put(use),), _refuse_changed(part.name))
             except PoolOutcomeError:
                 # where this is the entry that is there, the answer only was lost
-                if _find_use(pool, part) != use:
-                    raise
+                with contextlib.suppress(PoolStoreError):
+                    if _find_use(pool, part) == use:
+                        return
+                raise
 
     def release(self, part: ClaimPart, attachment: str) -> None:
         """See ``Leases``. Raises PoolStoreError."""
         if read_membership(self._machine) is None:
             return  # a host leaves without leases, and so without what uses them
         self._check_answers()
-        with open_pool_of(self._machine) as pool:
+        self._check_pause()
+        try:
+            is_released = self._try_release(part, attachment)
+        except PoolStoreError as error:
+            self._failure = (self._clock.monotonic_s(), error)
+            raise
+        if not is_released:
+            raise PoolStoreError(f"claim {part.name} was changed at the same time, again and again")
+
+    def _try_release(self, part: ClaimPart, attachment: str) -> bool:
+        with open_pool_of(self._machine, _SHORT_S) as pool:
             key = use_key(part.host, part.name)
             for _ in range(_ATTEMPTS):
                 entry = pool.store.get(key)
                 if entry is None or read_record(UseRecord, entry).attachment != attachment:
-                    return
+                    return True
                 change = Transaction((At(key, entry.revision),), (Delete(key),))
                 if pool.store.transact(change) is not None:
-                    return
-        raise PoolStoreError(f"claim {part.name} was changed at the same time, again and again")
+                    return True
+        return False
+
+    def _check_pause(self) -> None:
+        """Of several attachments that are detached only the first one waits for a store that does not answer."""
+        if self._failure is None:
+            return
+        failed_s, error = self._failure
+        if self._clock.monotonic_s() - failed_s < _PAUSE_S:
+            raise PoolStoreError(error.error, cause=error.cause, why=error.why)
 
     def is_held(self, part: ClaimPart, attachment: str) -> bool:
         """See ``Leases``."""
         if read_membership(self._machine) is None:
             return False
-        with open_pool_of(self._machine) as pool:
+        with open_pool_of(self._machine, _SHORT_S) as pool:
             use = _find_use(pool, part)
         return use is not None and use.attachment == attachment
 
@@ -113,8 +142,9 @@ class PoolLeases:
         membership = read_membership(self._machine)
         if membership is None or membership.host is None:
             return ()
-        with open_pool_of(self._machine) as pool:
+        with open_pool_of(self._machine, _SHORT_S) as pool:
             found = pool.store.range(use_key(membership.host, "")).entries.values()
+        self._failure = None
         uses = [read_record(UseRecord, entry) for entry in found]
         return [
             ClaimUse(
@@ -141,15 +171,18 @@ class PoolLeases:
         return None
 
     def _check_answers(self) -> None:
-        """What gives back does not wait where the process that serves knows that the store does not answer."""
+        """Nothing waits where the process that serves knows that the store does not answer. Raises PoolStoreError."""
         seen = self.read_seen()
         if seen is not None and not seen.is_answering and self.read_server() is not None:
             raise PoolStoreError("the pool's store does not answer", cause=seen.text)
 
     @contextmanager
-    def _open(self) -> Iterator[tuple[Pool, str]]:
-        """The pool, and this host's name there. Raises PoolNotFoundError, PoolMemberError."""
-        with open_pool_of(self._machine) as pool:
+    def _open(self, longest_s: float | None = None) -> Iterator[tuple[Pool, str]]:
+        """The pool, and this host's name there. ``longest_s``: no member of an etcd is waited for longer. Raises
+        PoolNotFoundError, PoolMemberError, PoolStoreError.
+        """
+        self._check_answers()
+        with open_pool_of(self._machine, longest_s) as pool:
             host = pool.membership.host
             if host is None:
                 raise PoolMemberError(
@@ -200,15 +233,15 @@ def _check_kind(claim: ClaimRecord) -> None:
         )
 
 
-def _check_unused(view: View, lease: LeaseRecord, attachment: str | None) -> bool:
-    """Whether that attachment uses it already. Raises ClaimInUseError where another one does."""
+def _check_unused(view: View, lease: LeaseRecord, attachment: str | None) -> UseRecord | None:
+    """What the store says of that attachment, which uses it already. Raises ClaimInUseError where another one does."""
     use = view.uses.get(f"{lease.host}/{lease.claim}")
     if use is None or use.attachment == attachment:
-        return use is not None
+        return use
     raise ClaimInUseError(
         f"claim {lease.claim} is in use",
         held_by=(use.holder,),
-        hint=f"vgpumgr detach {use.name} --attachment {use.attachment}",
+        hint=f"vgpumgr detach {use.name} --attachment {use.attachment}, or vgpumgr recover there",
     )
 
 

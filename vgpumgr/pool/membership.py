@@ -239,8 +239,19 @@ class Pool:
             try:
                 while not is_over():
                     server.run_round(timing.ttl_s / 3)
+            except PoolMemberError as error:
+                if agent.is_removed:
+                    self._keep_removed(error)
+                raise
             finally:
                 server.stop()
+
+    def _keep_removed(self, error: PoolMemberError) -> None:
+        """The pool has ended the leases of this host, which it does not know any more."""
+        name = self.membership.host or ""
+        seen = SeenPool(name, error.error, self.clock.wall_s(), is_answering=False, is_removed=True)
+        with suppress(OSError):
+            write_seen(self.machine, seen)
 
     @contextmanager
     def _serving_alone(self, name: str, what: str) -> Iterator[None]:
@@ -374,13 +385,19 @@ def open_pool(name: str | None) -> Iterator[Pool]:
 
 
 @contextmanager
-def open_pool_of(machine: Machine) -> Iterator[Pool]:
-    """The pool that a machine is in. Raises PoolNotFoundError."""
+def open_pool_of(machine: Machine, longest_s: float | None = None) -> Iterator[Pool]:
+    """The pool that a machine is in. ``longest_s``: no member of an etcd is waited for longer. Raises
+    PoolNotFoundError.
+    """
     membership = read_membership(machine)
     if membership is None:
         raise PoolNotFoundError(
             "this host is in no pool", hint="vgpumgr pool init, or vgpumgr pool join --etcd URL"
         )
+    etcd = membership.etcd
+    if etcd is not None and longest_s is not None:
+        etcd = replace(etcd, timeout_s=min(etcd.timeout_s, longest_s))
+        membership = replace(membership, etcd=etcd)
     pool = _open_store(machine, membership)
     try:
         yield pool

@@ -125,6 +125,8 @@ class Server:
     def _list_leases(self) -> tuple[SeenLease, ...]:
         """Those that this host follows. The GPUs are read again where a lease is not the one of before."""
         known = {lease.claim: lease for lease in self._kept.leases} if self._kept else {}
+        if not self._agent.is_heard:
+            return tuple(known.values())  # none were followed yet, or not any more
         now = self._agent.leases
         if {claim: token for claim, (_, token) in now.items()} == {
             claim: lease.token for claim, lease in known.items()

@@ -126,12 +126,23 @@ async def serve_pool(context: Context) -> AsyncIterator[None]:
             context.hub.publish("pool", host=None, answers=True, text=None, error=None, actions=actions)  # fmt: skip
             context.audit.append({"event": "pool", "actions": actions})
 
-    answered = False
+    loop, due, answered = asyncio.get_running_loop(), asyncio.Event(), False
+
+    async def compare_when_due() -> None:
+        """Again where it fails: another command may have the machine's lock for long."""
+        while await due.wait():
+            due.clear()
+            try:
+                await context.pools.change.run(compare)
+            except VgpumgrError:
+                await asyncio.sleep(RETRY_S)
+                due.set()
 
     def report(found: SeenPool | VgpumgrError) -> None:
         nonlocal answered
         context.cache.forget()
         if isinstance(found, VgpumgrError):
+            answered = False
             context.hub.publish(
                 "pool", host=None, answers=None, text=None, error=found.as_dict(), actions=[]
             )
@@ -142,13 +153,15 @@ async def serve_pool(context: Context) -> AsyncIterator[None]:
         )  # fmt: skip
         if found.is_answering and not answered:
             # what was detached meanwhile still counts as in use there
-            with contextlib.suppress(VgpumgrError):
-                context.pools.change.submit(compare)
+            with contextlib.suppress(RuntimeError):  # the daemon ends
+                loop.call_soon_threadsafe(due.set)
         answered = found.is_answering
 
     server = PoolServer(context.machine, context.clock, report)
     server.start()
+    comparing = asyncio.create_task(compare_when_due())
     try:
         yield
     finally:
+        comparing.cancel()
         await asyncio.to_thread(server.close)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 
@@ -79,6 +80,19 @@ def list_unreadable(vm: Vm) -> dict[str, str]:
     """Why notes that are the VM's own cannot be read, by attachment."""
     found = ((note.id, _try_rebuild(vm, note)) for note in vm.notes if note.vm == vm.uuid)
     return {id_: why for id_, why in found if isinstance(why, str)}
+
+
+def list_claims(vm: Vm) -> list[tuple[str, ClaimPart]]:
+    """The attachments of the VM's notes that have a claim, by their ids; without those of another VM, and those whose
+    claim cannot be read.
+    """
+    found = []
+    for note in vm.notes:
+        with contextlib.suppress(ValueError):
+            claim = _rebuild_claim(note.claim)
+            if claim is not None and note.vm == vm.uuid:
+                found.append((note.id, claim))
+    return found
 
 
 def _try_rebuild(vm: Vm, note: AttachmentNote) -> AttachmentRecord | str:

@@ -75,6 +75,8 @@ class SeenPool:
     leases: tuple[SeenLease, ...] = ()
     #: of the store: an older answer is refused
     revision: int = 0
+    #: whether the pool does not have this host any more, so that its leases are over
+    is_removed: bool = False
     IGNORES_UNKNOWN: ClassVar[bool] = True
 
     def find_lease(self, claim: str) -> SeenLease | None:

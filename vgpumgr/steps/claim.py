@@ -6,10 +6,11 @@ from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from vgpumgr.engine.step import SHOWN_AS_ATTACHMENT, NothingDoneError, OneWayStep, Step
-from vgpumgr.errors import PoolOutcomeError, PoolStoreError, VgpumgrError
+from vgpumgr.errors import PoolOutcomeError, VgpumgrError
 from vgpumgr.model.attachment import AttachmentRecord, ClaimPart
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.state.leases import ClaimUser
+from vgpumgr.steps.record import has_left
 
 if TYPE_CHECKING:
     from vgpumgr.engine.context import OperationContext
@@ -36,15 +37,15 @@ class _ClaimStep(Step):
         return cls(record.claim.name, record.claim.host, record.claim.token, record.id)
 
     def _release(self, context: OperationContext) -> None:
-        """A store that does not answer holds up nothing: what it says of an attachment that is gone is removed by
+        """A store that cannot be asked holds up nothing: what it says of an attachment that is gone is removed by
         ``recover``.
         """
         try:
             context.leases.release(self.part, self.id)
-        except PoolStoreError as error:
+        except VgpumgrError as error:
             context.notes.append(
-                f"claim {self.claim} still counts as in use, as the pool's store does not answer "
-                f"({error.cause or error.error}): vgpumgr recover releases it"
+                f"claim {self.claim} may still count as in use "
+                f"({': '.join(filter(None, (error.error, error.cause)))}): vgpumgr recover releases it"
             )
 
 
@@ -55,6 +56,7 @@ class HoldClaim(_ClaimStep):
     """
 
     kind: ClassVar[str] = "claim.hold"
+    is_account: ClassVar[bool] = True
 
     def describe(self) -> str:
         """For people."""
@@ -72,8 +74,9 @@ class HoldClaim(_ClaimStep):
             raise NothingDoneError(error) from error
 
     def undo(self, context: OperationContext) -> None:
-        """Takes it back."""
-        self._release(context)
+        """Takes it back, unless a device is left that could not be taken back: another VM must not get it."""
+        if not has_left(context):
+            self._release(context)
 
     def observe(self, context: OperationContext) -> bool:
         """Whether the store says so. Raises PoolStoreError."""

@@ -54,26 +54,29 @@ class RecordAttachment(Step):
         """Forgets it, unless a device of the host is left that could not be taken back: that is still
         the VM's, and ``detach`` knows it by the record.
         """
-        if not self._has_left(context):
+        if not has_left(context):
             context.attachment_store.delete_attachment(self.id)
-
-    def _has_left(self, context: OperationContext) -> bool:
-        if not context.record.host_devices:
-            return False
-        bound = {binding.address for binding in context.pci.list_bindings()}
-        ours = {r.spec.uuid for r in context.vgpu_store.list_vgpus() if r.takes_room}
-        for device in context.record.host_devices:
-            if device.vgpu is not None and device.vgpu.uuid in ours:
-                return True
-            if device.vgpu is None and device.created and device.address in bound:
-                return True
-            if observe_device(context.hypervisor, self.vm_uuid, device.alias, Scope.LIVE):
-                return True
-        return False
 
     def observe(self, context: OperationContext) -> bool:
         """Whether it is recorded."""
         return context.find_attachment(self.id) is not None
+
+
+def has_left(context: OperationContext) -> bool:
+    """Whether the context's attachment still has a device of the host, which could not be taken back."""
+    record = context.record
+    if not record.host_devices:
+        return False
+    bound = {binding.address for binding in context.pci.list_bindings()}
+    ours = {r.spec.uuid for r in context.vgpu_store.list_vgpus() if r.takes_room}
+    for device in record.host_devices:
+        if device.vgpu is not None and device.vgpu.uuid in ours:
+            return True
+        if device.vgpu is None and device.created and device.address in bound:
+            return True
+        if observe_device(context.hypervisor, record.vm_uuid, device.alias, Scope.LIVE):
+            return True
+    return False
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from vgpumgr.app.documents.attachments import (
 from vgpumgr.app.documents.base import PlanDocument, describe_plan
 from vgpumgr.app.documents.workers import describe_libraries, describe_sandbox
 from vgpumgr.app.host_observation import list_absent, list_held, list_instances, list_unsettled
-from vgpumgr.app.operations.claims import resolve_claim
+from vgpumgr.app.operations.claims import check_options, resolve_claim
 from vgpumgr.app.refusal_hints import adding_hints
 from vgpumgr.app.transactions import open_change
 from vgpumgr.backends.attach import check_not_stalled, check_request, plan_attach
@@ -101,9 +101,12 @@ class AttachmentService:
         """Gives a VM a slice. Raises what stands in the way before anything is changed, or what
         ended it after everything was undone.
         """
-        resolved, _ = resolve_claim(self._parts, request)
-        with adding_hints(self._parts, resolved.gpu, resolved.profile):
-            check_request(resolved)
+        check_options(request)
+        if (
+            request.claim is None
+        ):  # what a claim gives is known once what was interrupted is recovered
+            with adding_hints(self._parts, request.gpu, request.profile):
+                check_request(request)
         if dry_run:
             _, plan, _ = self._plan_attach(request)
             document = describe_plan(plan, PlanDocument)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from vgpumgr.app.context import Parts
 from vgpumgr.app.documents.operations import ActionDocument, PoolSeenDocument
 from vgpumgr.app.transactions import open_change
+from vgpumgr.domain.devices import attachment_of
+from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.errors import ClaimInUseError, UsageError, VgpumgrError
-from vgpumgr.model.attachment import AttachmentRecord, ClaimPart
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, ClaimPart
 from vgpumgr.model.choices import Backend, BackendChoice
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.model.shares import make_share
@@ -23,7 +25,7 @@ def resolve_claim(parts: Parts, request: AttachRequest) -> tuple[AttachRequest, 
     """The request with the profile and the GPU that its claim gives; without a claim as it is. Raises UsageError for
     options that contradict the claim, and what ``Leases.find`` raises.
     """
-    _check_options(request)
+    check_options(request)
     if request.claim is None:
         return request, None
     leased = parts.leases.find(request.claim)
@@ -31,7 +33,8 @@ def resolve_claim(parts: Parts, request: AttachRequest) -> tuple[AttachRequest, 
     return replace(request, profile=profile, gpu=leased.gpu), leased.part
 
 
-def _check_options(request: AttachRequest) -> None:
+def check_options(request: AttachRequest) -> None:
+    """Asks no store. Raises UsageError for options that contradict the claim, and where nothing says what is wanted."""
     if request.claim is None:
         if not request.profile:
             raise UsageError(
@@ -79,12 +82,17 @@ def recover_uses(parts: Parts) -> list[ActionDocument]:
         return recover_claims(parts)
 
 
-def recover_claims(parts: Parts) -> list[ActionDocument]:
+def recover_claims(
+    parts: Parts, *, dry_run: bool = False, rebuilt: Collection[str] = ()
+) -> list[ActionDocument]:
     """Releases claims that the store calls used by an attachment that is not here, and holds those again that an
-    attachment has and the store does not know of. The caller holds the machine's lock, and has rebuilt lost records.
+    attachment has and the store does not know of, or knows by its VM's name of before. The caller holds the machine's
+    lock, and has rebuilt lost records; in a dry run ``rebuilt`` are the ids of those that would be.
     """
     records = {record.id: record for record in parts.store.list_attachments()}
     claims = [record for record in records.values() if record.claim is not None]
+    if dry_run:  # one that is half attached is undone before
+        claims = [record for record in claims if record.state is AttachmentState.ATTACHED]
     try:
         uses = parts.leases.list_uses()
     except VgpumgrError as error:
@@ -92,37 +100,60 @@ def recover_claims(parts: Parts) -> list[ActionDocument]:
             return []
         text = f"not compared with what the pool's store has: {error}"
         return [ActionDocument(subject="claims", text=text, done=False)]
-    found = [_release(parts, use) for use in uses if use.user.attachment not in records]
-    held = {use.user.attachment for use in uses}
-    found += [_hold(parts, record) for record in claims if record.id not in held]
+    known = {*records, *rebuilt}
+    found = [_release(parts, use, dry_run) for use in uses if use.user.attachment not in known]
+    users = {use.user.attachment: use.user for use in uses}
+    found += [
+        _hold(parts, record, users.get(record.id), dry_run)
+        for record in claims
+        if users.get(record.id) != ClaimUser.of_record(record)
+    ]
     return found
 
 
-def _release(parts: Parts, use: ClaimUse) -> ActionDocument:
+def _release(parts: Parts, use: ClaimUse, dry_run: bool) -> ActionDocument:
     user = use.user
 
     def release() -> None:
         # a VM's metadata may have what the record was, and its domain the devices
         vms = parts.hypervisor.list_vms() if user.noun == "vm" else ()
-        if any(vm.find_note(user.attachment) is not None for vm in vms):
+        if any(_has(vm, user.attachment) for vm in vms):
             raise ClaimInUseError(
-                f"attachment {user.attachment} is in the metadata of vm {user.name}, and not recorded"
+                f"attachment {user.attachment} is in the definition or the metadata of vm {user.name}, and not recorded"
             )
-        parts.leases.release(use.part, user.attachment)
+        # a dry run has not stopped the channels that no attachment has
+        if not dry_run and user.attachment in parts.channels.list_ids():
+            raise ClaimInUseError(
+                f"attachment {user.attachment} of {user.noun} {user.name} has a channel, and it is not recorded"
+            )
+        if not dry_run:
+            parts.leases.release(use.part, user.attachment)
 
     text = f"released it: {user.noun} {user.name} has no attachment {user.attachment} here"
     return _try(f"claim {use.part.name}", text, release)
 
 
-def _hold(parts: Parts, record: AttachmentRecord) -> ActionDocument:
+def _has(vm: Vm, attachment: str) -> bool:
+    definitions = [one for one in (vm.live, vm.config) if one is not None]
+    aliases = [alias for one in definitions for alias in one.own_aliases()]
+    return vm.find_note(attachment) is not None or attachment in map(attachment_of, aliases)
+
+
+def _hold(
+    parts: Parts, record: AttachmentRecord, known: ClaimUser | None, dry_run: bool
+) -> ActionDocument:
+    """``known``: what the store says of the attachment."""
     part = record.claim
     assert part is not None
-    user = ClaimUser.of_record(record)
-    return _try(
-        f"claim {part.name}",
-        f"holds it for {record.holder} again",
-        lambda: parts.leases.hold(part, user),
-    )
+    text = f"holds it for {record.holder} again"
+    if known is not None:
+        text = f"the pool's store names {record.holder} now, and not {known.noun} {known.name}"
+
+    def hold() -> None:
+        if not dry_run:
+            parts.leases.hold(part, ClaimUser.of_record(record))
+
+    return _try(f"claim {part.name}", text, hold)
 
 
 def _try(subject: str, text: str, act: Callable[[], None]) -> ActionDocument:

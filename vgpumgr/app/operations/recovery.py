@@ -26,7 +26,12 @@ from vgpumgr.app.operations.shares import shrink_due
 from vgpumgr.app.refusal_hints import find_enabling
 from vgpumgr.app.transactions import ATTACHMENTS, FAMILIES, MachineFamilies
 from vgpumgr.backends.detach import plan_detach
-from vgpumgr.backends.drift import find_drift, find_drift_on_host, list_missing_devices
+from vgpumgr.backends.drift import (
+    find_drift,
+    find_drift_on_host,
+    list_missing_devices,
+    list_rebuildable,
+)
 from vgpumgr.backends.interrupted import list_interrupted
 from vgpumgr.backends.registry import find_backend
 from vgpumgr.domain.hypervisor import Scope, Vm
@@ -223,9 +228,9 @@ class Recovery:
             repair.try_one(drift, policy)
             if len(repair.actions) == count:
                 left.append(drift)
-        return RecoverDocument(
-            dry_run=True, actions=[*actions, *repair.actions], drift=_describe(left)
-        )
+        rebuilt = [record.id for record in list_rebuildable(observed)]
+        actions += [*repair.actions, *recover_claims(self._parts, dry_run=True, rebuilt=rebuilt)]
+        return RecoverDocument(dry_run=True, actions=actions, drift=_describe(left))
 
     def _start_journal_anew(self) -> list[ActionDocument]:
         """After a failed fdatasync: the journal is put away, and what is observed decides everything."""

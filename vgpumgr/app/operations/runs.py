@@ -17,7 +17,7 @@ from vgpumgr.app.documents.attachments import RunDocument, describe_attachment
 from vgpumgr.app.documents.base import VgpuPlanDocument, describe_plan
 from vgpumgr.app.host_observation import list_instances
 from vgpumgr.app.operations.attachments import execute_anew
-from vgpumgr.app.operations.claims import resolve_claim
+from vgpumgr.app.operations.claims import check_options, resolve_claim
 from vgpumgr.app.refusal_hints import adding_hints
 from vgpumgr.app.transactions import open_change
 from vgpumgr.backends.base import NewAttachment, read_limits, read_profile
@@ -97,9 +97,10 @@ def start_run(
         gpus = snapshot.observed_gpus
         return [record], plan, None if gpus is None else list(gpus)
 
-    asked, _ = resolve_claim(parts, request)
-    with adding_hints(parts, asked.gpu, asked.profile):
-        _check_run(asked, command)
+    check_options(request)
+    if request.claim is None:  # what a claim gives is known once what was interrupted is recovered
+        with adding_hints(parts, request.gpu, request.profile):
+            _check_run(request, command)
     _check_no_vm(parts, name, command)
     if dry_run:
         return _describe(plan_now()[1], None, [])

@@ -91,6 +91,8 @@ class HostAgent:
         self.leases: dict[str, tuple[LeaseRecord, int]] = {}
         #: how often an answer or a lease was older than what was seen
         self.refused = 0
+        #: whether the pool does not have this machine any more
+        self.is_removed = False
 
     @property
     def is_heard(self) -> bool:
@@ -177,6 +179,7 @@ class HostAgent:
         found = yield lambda store: store.get(self._host.key)
         record = None if found is None else read_record(HostRecord, found)
         if record is None or record.id != self._host.id:
+            self.is_removed = True
             raise PoolMemberError(
                 f"host {self._host.name} of this machine is not in the pool",
                 hint="vgpumgr pool join",
