@@ -12,7 +12,7 @@ import http
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from vgpumgr.cli.gateway.gate import Gate, Reply, answer_error
@@ -52,8 +52,10 @@ _AWAY = (DaemonNotRunningError, RemoteHostError)
 class Gateway:
     """Serves one session."""
 
-    def __init__(self, gate: Gate, backend: HttpBackend) -> None:
+    def __init__(self, gate: Gate, backend: HttpBackend, command: str = "vgpumgr") -> None:
         self._gate = gate
+        # what the page learns beside the daemon's own answer: the program, with the machine or host that it is for
+        self._said = {"command": command} | ({"role": "viewer"} if gate.read_only else {})
         self._backend = backend
         self._waiting: dict[asyncio.Task[None], None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -142,7 +144,7 @@ class Gateway:
         def write(data: bytes) -> None:
             asyncio.run_coroutine_threadsafe(_write(writer, data), loop).result()
 
-        call = Call(self._backend, request, body, write, as_viewer=self._gate.read_only)
+        call = Call(self._backend, request, body, write, self._said)
         self._calls.add(call)
         watch = asyncio.create_task(_await_hang_up(reader, call))
         running = loop.run_in_executor(self._pool, call.run)
@@ -167,14 +169,13 @@ class Call:
         request: Request,
         body: bytes,
         write: Callable[[bytes], None],
-        *,
-        as_viewer: bool,
+        said: Mapping[str, str],
     ) -> None:
         self._backend = backend
         self._request = request
         self._body = body
         self._write = write
-        self._as_viewer = as_viewer
+        self._said = said
         self._lock = threading.Lock()
         self._stream: Stream | None = None
         self._over = False
@@ -222,21 +223,21 @@ class Call:
         target = self._request.path if is_page else self._request.target
         body = None if self._request.reads else self._body
         with exchange(stream, self._request.method, target, body, asked) as answer:
-            if self._as_viewer and self._request.path == API and answer.status == 200:
-                answer = _as_viewer(answer)
+            if self._request.path == API and answer.status == 200:
+                answer = _add(answer, self._said)
             self._begun = True
             self._write(_format_head(answer.status, _list_headers(answer, is_page=is_page)))
             for part in answer.parts:
                 self._write(part)
 
 
-def _as_viewer(answer: OpenAnswer) -> OpenAnswer:
-    """What the daemon says of itself, to one who changes nothing."""
+def _add(answer: OpenAnswer, said: Mapping[str, str]) -> OpenAnswer:
+    """What the daemon says of itself, with what the gateway says of the session."""
     text = b"".join(answer.parts)
     headers = {k: v for k, v in answer.headers.items() if k != "content-length"}
     if not text:
         return OpenAnswer(answer.status, headers, iter(()))
-    body = json.dumps(json.loads(text) | {"role": "viewer"}).encode()
+    body = json.dumps(json.loads(text) | said).encode()
     headers["content-length"] = str(len(body))
     return OpenAnswer(answer.status, headers, iter((body,)))
 
