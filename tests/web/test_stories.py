@@ -386,6 +386,10 @@ def test_names_that_are_markup_stay_text(scene: Scene, page: Page) -> None:
     assert any(MARKUP in step for step in read_plan(page))
     assert read_command(page) == ["attach", MARKUP, "--profile", "1g.10gb", "--gpu", "0"]
     agree(page)
+    asked = json.dumps({"vm": MARKUP, "profile": "1g.10gb", "dry_run": True}).encode()
+    refused = scene.client.request("POST", "/1.0/attachments", asked, Prefer="wait=60")
+    hint = json.loads(refused.body)
+    assert MARKUP in shlex.split((hint.get("error") or hint["operation"]["error"])["try"])
     try:
         for path in ("", "vms", "operations", "events", "audit"):
             page.goto(f"{page.url.partition('#')[0]}#/{path}")

@@ -13,7 +13,6 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from vgpumgr.cli.gateway.gate import Gate, Reply, answer_error
 from vgpumgr.cli.gateway.requests import MAX_HEAD_BYTES, Request, read_head
@@ -41,6 +40,8 @@ _BODY_S = 30.0
 _WRITE_S = 30.0
 #: what a browser still sends after its request, before the connection ends
 _LINGER_S = 1.0
+#: in which requests under way end with the command
+_END_S = 2.0
 _PART = 64 << 10
 #: what goes on to the daemon, and what comes back
 _ASKED = ("accept", "if-match", "if-none-match", "last-event-id", "prefer")
@@ -60,7 +61,7 @@ class Gateway:
         self._waiting: dict[asyncio.Task[None], None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._calls: set[Call] = set()
-        self._pool = ThreadPoolExecutor(MAX_CALLS, "gateway")
+        self._threads: set[asyncio.Future[Reply | None]] = set()
 
     async def serve(self, listener: socket.socket, end: asyncio.Event, expires_s: float) -> None:
         """Until ``end``; what is under way ends with it, and with the session."""
@@ -75,8 +76,10 @@ class Gateway:
                 task.cancel()
             self._hang_up()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            # the threads write through this loop: it runs on until they have ended
-            await asyncio.to_thread(self._pool.shutdown)
+            # the threads write through this loop: it runs on until they have ended. One that still waits for ssh ends
+            # with the process
+            if self._threads:
+                await asyncio.wait(self._threads, timeout=_END_S)
 
     def _hang_up(self) -> None:
         for call in list(self._calls):
@@ -147,7 +150,7 @@ class Gateway:
         call = Call(self._backend, request, body, write, self._said)
         self._calls.add(call)
         watch = asyncio.create_task(_await_hang_up(reader, call))
-        running = loop.run_in_executor(self._pool, call.run)
+        running = self._start(call)
         try:
             reply = await asyncio.shield(running)
             if reply is not None:
@@ -158,6 +161,22 @@ class Gateway:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
             self._calls.discard(call)
+
+    def _start(self, call: Call) -> asyncio.Future[Reply | None]:
+        """Its answer, from a thread of its own, for which no process waits at its end."""
+        loop = asyncio.get_running_loop()
+        running: asyncio.Future[Reply | None] = loop.create_future()
+        self._threads.add(running)
+        running.add_done_callback(self._threads.discard)
+
+        def run() -> None:
+            reply = call.run()
+            # the loop may have ended before
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(running.set_result, reply)
+
+        threading.Thread(target=run, name="gateway", daemon=True).start()
+        return running
 
 
 class Call:
@@ -183,6 +202,8 @@ class Call:
 
     def run(self) -> Reply | None:
         """Passes request and answer on; answers what to say where nothing came from the daemon."""
+        if self._over:
+            return None
         try:
             with contextlib.closing(self._backend.connect()) as stream:
                 if not self._keep(stream):
