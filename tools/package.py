@@ -154,7 +154,8 @@ sys.exit(main())
     (root / "etc/vgpumgr/conf.d").mkdir()
     for shell, place in COMPLETIONS.items():
         _write(root / place, SCRIPTS[shell] + "\n")
-    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "docs/session.svg"):
+    pictures = [ROOT / "docs/session.svg", *(ROOT / "docs/web").glob("*.png")]
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *pictures):
         _copy(page, root / "usr/share/doc/vgpumgr" / page.relative_to(ROOT))
     _fill_pages(root, lambda name: name not in GUEST_PAGES)
     _fill_cockpit(root / COCKPIT)

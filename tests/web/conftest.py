@@ -92,6 +92,8 @@ def open_session(scene: Scene, browser: Browser, *options: str) -> Iterator[Sess
     try:
         page = context.new_page()
         page.goto(address)
+        # until it has its key
+        page.locator(".connection.live, .connection.ended").first.wait_for()
         page.close()
         yield Session(address.partition("?")[0], context)
     finally:

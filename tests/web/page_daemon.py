@@ -33,7 +33,10 @@ from vgpumgr.sim.tree import MachineTree
 
 #: a name that is markup: what writes names as HTML would run it
 MARKUP = "<img src=x onerror=alert(1)>"
-NAMES = ("vm01", "vm02", "vm03", MARKUP)
+#: names that every object of JavaScript has a value for, and one that a command takes for an option
+OBJECTS = ("constructor", "__proto__", "toString", "valueOf")
+OPTION = "--all"
+NAMES = ("vm01", "vm02", "vm03", MARKUP, *OBJECTS, OPTION)
 
 
 class Hypervisor(FakeHypervisor):

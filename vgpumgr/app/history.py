@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import NamedTuple
 
 from vgpumgr.app.documents.operations import HistoryDocument, HistorySeriesDocument
@@ -16,6 +16,8 @@ STEP_S = 10.0
 POINTS = 360
 #: 16 GPUs and 48 channels; further ones have no history. In all at most 0.8 MB
 MAX_SERIES = 256
+#: that are kept until the next point; each has at most 0.9 MB
+MAX_ANSWERS = 4
 
 
 class Key(NamedTuple):
@@ -27,6 +29,10 @@ class Key(NamedTuple):
     figure: str
 
 
+#: a GPU, a VM, a time: the parameters of ``describe``
+Asked = tuple[str | None, str | None, float | None]
+
+
 class _Counters(NamedTuple):
     """A channel's counters, and when they were read by the clock that only grows."""
 
@@ -36,10 +42,35 @@ class _Counters(NamedTuple):
     throttled_s: float | None
 
 
+class Taken(NamedTuple):
+    """A copy of some series, which any thread may describe while points are added."""
+
+    #: how many points there had been
+    points: int
+    times: array[float]
+    series: list[tuple[Key, array[float]]]
+
+    def describe(self) -> HistoryDocument:
+        """The document: thousands of numbers are rounded."""
+        return HistoryDocument(
+            step_s=STEP_S,
+            times_s=[round(time_s, 3) for time_s in self.times],
+            series=[
+                HistorySeriesDocument(**key._asdict(), values=[_shorten(value) for value in values])
+                for key, values in self.series
+            ],
+        )
+
+
 class History:
     """Series of one daemon. All of them have the same times. Lives on one event loop."""
 
     def __init__(self, points: int = POINTS, max_series: int = MAX_SERIES) -> None:
+        #: answers that are right until the next point, by what was asked
+        self._answers: dict[Asked, bytes] = {}
+        self._count = 0
+        #: the number of the last point that each series had a value in
+        self._seen: dict[Key, int] = {}
         self._points = points
         self._max_series = max_series
         self._times = array("d")
@@ -56,19 +87,50 @@ class History:
             for place, status in observation.channels.items()
             if status is not None and not status.keeper_hangs
         }
+        self._answers.clear()
+        self._count += 1
         for key in found:
-            if key not in self._series and len(self._series) < self._max_series:
+            if key not in self._series and self._has_place(found):
                 self._series[key] = array("d", [math.nan] * len(self._times))
         self._append(self._times, wall_s)
         for key, values in list(self._series.items()):
             self._append(values, found.get(key, math.nan))
-            if all(map(math.isnan, values)):
-                del self._series[key]
+            if key in found:
+                self._seen[key] = self._count
+            elif all(map(math.isnan, values)):
+                self._drop(key)
+
+    def _has_place(self, found: Container[Key]) -> bool:
+        """Whether there may be one more series; the one that has been absent longest gives its place."""
+        if len(self._series) < self._max_series:
+            return True
+        absent = [key for key in self._series if key not in found]
+        if absent:
+            self._drop(min(absent, key=lambda key: self._seen[key]))
+        return bool(absent)
+
+    def _drop(self, key: Key) -> None:
+        del self._series[key], self._seen[key]
+
+    def find_answer(self, asked: Asked) -> bytes | None:
+        """The answer to the same question since the last point."""
+        return self._answers.get(asked)
+
+    def keep_answer(self, asked: Asked, taken: Taken, answer: bytes) -> None:
+        """Keeps it, unless a point was added meanwhile."""
+        if taken.points == self._count and len(self._answers) < MAX_ANSWERS:
+            self._answers[asked] = answer
 
     def describe(
         self, gpu: str | None = None, vm: str | None = None, since_s: float | None = None
     ) -> HistoryDocument:
         """The series of a GPU, of a VM, or all; ``since_s``: the points behind that time alone."""
+        return self.take(gpu, vm, since_s).describe()
+
+    def take(
+        self, gpu: str | None = None, vm: str | None = None, since_s: float | None = None
+    ) -> Taken:
+        """A copy of what ``describe`` answers with, quickly."""
         begin = 0
         if since_s is not None:
             begin = sum(1 for time_s in self._times if time_s <= since_s)
@@ -76,16 +138,8 @@ class History:
             (key for key in self._series if gpu in (None, key.gpu) and vm in (None, key.vm)),
             key=lambda key: (key.gpu is None, key.gpu or "", key.vm or "", key.attachment or 0),
         )
-        return HistoryDocument(
-            step_s=STEP_S,
-            times_s=[round(time_s, 3) for time_s in self._times[begin:]],
-            series=[
-                HistorySeriesDocument(
-                    **key._asdict(), values=[_shorten(value) for value in self._series[key][begin:]]
-                )
-                for key in wanted
-            ],
-        )
+        series = [(key, self._series[key][begin:]) for key in wanted]
+        return Taken(self._count, self._times[begin:], series)
 
     def _append(self, values: array[float], value: float) -> None:
         values.append(value)

@@ -29,6 +29,7 @@ from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, lowest_f
 from vgpumgr.model.choices import MAX_COUNT, BackendChoice, Display, Numa
 from vgpumgr.model.choices import Backend as BackendName
 from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S, AttachRequest, ShareRequest
+from vgpumgr.model.text import format_vm
 from vgpumgr.passthrough.control import PciControl
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.claim import HoldClaim
@@ -61,7 +62,7 @@ def check_request(request: AttachRequest) -> Wanted:
         raise BackendUnsupportedError(
             f"cannot attach {request.profile} by backend {request.backend}",
             why=f"{profile.noun} reaches a VM by {' or '.join(possible)}",
-            hint=f"vgpumgr attach {request.vm} {request.option} --backend {possible[0]}",
+            hint=f"vgpumgr attach {format_vm(request.vm)} {request.option} --backend {possible[0]}",
         )
     wanted = Wanted(request, profile, chosen, Display(request.display))
     backend = find_backend(chosen[0])
@@ -133,7 +134,7 @@ def _check_free(request: AttachRequest, vm: Vm, records: Sequence[AttachmentReco
             why="; ".join(f"attachment {record.id} is {record.state}" for record in own)
             + "; one more takes --add, and detach gives back what it has",
             held_by=[f"attachment {r.id} ({r.profile} on {r.gpu})" for r in own],
-            hint=f"vgpumgr attach {vm.name} {request.option} --add",
+            hint=f"vgpumgr attach {format_vm(vm.name, vm.uuid)} {request.option} --add",
         )
     known = {record.id for record in own}
     aliases = vm.config.own_aliases() if vm.config else ()
@@ -291,7 +292,7 @@ def _merge(records: Sequence[AttachmentRecord], plans: Sequence[Plan]) -> Plan:
         steps=(*first, *middle, *last),
         notes=notes,
         result=result,
-        repair=f"vgpumgr detach {head.subject} --all",
+        repair=f"vgpumgr detach {format_vm(head.subject)} --all",
     )
 
 

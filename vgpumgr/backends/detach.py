@@ -9,6 +9,7 @@ from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.engine.step import OnFailure, Plan, Step
 from vgpumgr.errors import NotAttachedError, SeveralAttachmentsError
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.model.text import format_vm
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.state.domain_metadata import list_claims
 from vgpumgr.steps.claim import ReleaseClaim
@@ -62,7 +63,7 @@ def _refuse_ambiguous(
     meanings += [f"attachment {_name(r)} of {r.holder} ({r.vm_uuid})" for r in others]
     hint = f"vgpumgr {verb} {next(iter(vms))}"
     if verb == "detach":
-        hint = f"vgpumgr detach {selector} --attachment {[*named, *others][0].id}"
+        hint = f"vgpumgr detach {format_vm(selector)} --attachment {[*named, *others][0].id}"
     return SeveralAttachmentsError(
         f'"{selector}" can mean {len(meanings)} things',
         why="a VM or a run is named as another one, or as an attachment of another one",
@@ -93,7 +94,7 @@ def choose_attachments(
             raise NotAttachedError(
                 f"{one.holder} has no attachment {which!r}",
                 why=f"it has {', '.join(map(_name, found))}",
-                hint=f"vgpumgr {verb} {one.vm_name}",
+                hint=f"vgpumgr {verb} {one.vm_word}",
             )
         found = named
     if len(found) > 1 and not every:
@@ -102,7 +103,7 @@ def choose_attachments(
             f'vm "{name}" has {len(found)} attachments that could be meant',
             why="detach takes one of them, or with --all every one",
             held_by=[f"attachment {_name(record)}" for record in found],
-            hint=f"vgpumgr detach {name} --attachment {found[-1].id}",
+            hint=f"vgpumgr detach {found[0].vm_word} --attachment {found[-1].id}",
         )
     return found
 

@@ -8,6 +8,7 @@ from vgpumgr.backends.registry import find_backend
 from vgpumgr.domain.devices import attachment_of
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.model.text import format_vm
 from vgpumgr.planning.drift import Drift, DriftKind, describe_half, make_drift
 from vgpumgr.planning.leased import find_claim_drift
 from vgpumgr.planning.snapshot import Snapshot
@@ -77,7 +78,7 @@ def _find_in_domain(record: AttachmentRecord, vm: Vm) -> Iterator[Drift]:
     missing = list_missing_devices(record, vm)
     if missing:
         text = f"its definition has lost {' and '.join(missing)}"
-        hint = f"vgpumgr detach {record.vm_name}, or vgpumgr recover --readd"
+        hint = f"vgpumgr detach {record.vm_word}, or vgpumgr recover --readd"
         yield make_drift(record, DriftKind.DEVICE_GONE, text, hint)
     if vm.find_note(record.id) != describe_record(record):
         text = "its domain metadata are missing or old"
@@ -150,7 +151,8 @@ def _find_unreadable(snapshot: Snapshot, known: set[str]) -> Iterator[Drift]:
                 continue
             text = f"attachment {id_} is not recorded, its domain metadata cannot be read: {why}"
             text += "; its channel stays as it is" if id_ in snapshot.channels else ""
-            hint = f"virsh edit {vm.name}, then vgpumgr recover; or vgpumgr detach {vm.name}"
+            word = format_vm(vm.name, vm.uuid)
+            hint = f"virsh edit {word}, then vgpumgr recover; or vgpumgr detach {word}"
             yield Drift(DriftKind.METADATA_UNREADABLE, vm.name, text, id_, hint)
 
 
@@ -159,10 +161,15 @@ def _find_strays_of_vm(vm: Vm, known: set[str]) -> Iterator[Drift]:
     stray = sorted(alias for alias in own if attachment_of(alias) not in known)
     if stray:
         text = f"has devices of no recorded attachment: {', '.join(stray)}"
-        hint = f"vgpumgr detach {vm.name}"
+        hint = f"vgpumgr detach {format_vm(vm.name, vm.uuid)}"
         yield Drift(DriftKind.STRAY_DEVICES, vm.name, text, hint=hint)
         return
     for note in vm.notes:
         if note.id not in known:
             text = f"its metadata notes attachment {note.id}, which is not recorded"
-            yield Drift(DriftKind.STRAY_NOTE, vm.name, text, hint=f"vgpumgr detach {vm.name}")
+            yield Drift(
+                DriftKind.STRAY_NOTE,
+                vm.name,
+                text,
+                hint=f"vgpumgr detach {format_vm(vm.name, vm.uuid)}",
+            )

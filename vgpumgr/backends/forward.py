@@ -53,7 +53,7 @@ from vgpumgr.model.choices import Backend as BackendName
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.request import AttachRequest, MigRequest, ProfileRequest, ShareRequest
 from vgpumgr.model.shares import format_percent
-from vgpumgr.model.text import format_exact
+from vgpumgr.model.text import format_exact, format_vm
 from vgpumgr.planning.drift import (
     Drift,
     DriftKind,
@@ -361,13 +361,15 @@ def _observe_live_parts(request: AttachRequest, vm: Vm) -> LiveParts:
 def _check_scopes(request: AttachRequest, vm: Vm, live: LiveParts) -> None:
     if request.live and not vm.is_active:
         raise LiveUnsupportedError(
-            f"cannot attach to {vm} live", why="it is shut off", hint=f"virsh start {vm.name}"
+            f"cannot attach to {vm} live",
+            why="it is shut off",
+            hint=f"virsh start {format_vm(vm.name, vm.uuid)}",
         )
     if request.live and not live.any:
         raise LiveUnsupportedError(
             f"cannot attach to {vm} live",
             why="; ".join(live.reasons),
-            hint=f"vgpumgr attach {vm.name} {request.option} --config, then restart the VM",
+            hint=f"vgpumgr attach {format_vm(vm.name, vm.uuid)} {request.option} --config, then restart the VM",
         )
     if vm.config is None:
         if request.config or not live.any:

@@ -34,6 +34,7 @@ from vgpumgr.model.attachment import AttachmentRecord, HostDevice
 from vgpumgr.model.choices import Display
 from vgpumgr.model.pci import VFIO, Binding, Function, PciAddress
 from vgpumgr.model.request import AttachRequest
+from vgpumgr.model.text import format_vm
 from vgpumgr.passthrough.groups import DriverChoice, choose_driver
 from vgpumgr.planning.drift import Drift, DriftKind, describe_remedy, make_drift
 from vgpumgr.planning.snapshot import NumaPolicy, Snapshot
@@ -277,7 +278,7 @@ def choose_scopes(request: AttachRequest, vm: Vm, count: int, conventional: int 
         raise LiveUnsupportedError(
             f"cannot attach to {vm}" + (" live" if request.live else ""),
             why=transient + (slot.why or "--config was asked for"),
-            hint=slot.hint or f"virsh start {vm.name}",
+            hint=slot.hint or f"virsh start {format_vm(vm.name, vm.uuid)}",
         )
     if wants_config and vm.config is not None:
         room = check_hostdevs_config(vm.config, count, conventional)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -22,7 +23,7 @@ from vgpumgr.model.choices import Backend as BackendName
 from vgpumgr.model.mig import MigProfileName
 from vgpumgr.model.pci import Function, PciAddress
 from vgpumgr.model.request import MigRequest, ProfileRequest, VgpuRequest
-from vgpumgr.model.text import list_near
+from vgpumgr.model.text import format_vm, list_near
 from vgpumgr.model.vgpu import (
     Framework,
     VgpuHost,
@@ -91,7 +92,7 @@ class VgpuBackend(HostDeviceBackend):
         known = [*PROFILE_WORDS, *sorted(map(str, profiles))]
         if near := list_near(profile.type_name.lower(), known, cutoff=0.75):
             error.why = f"did you mean {' or '.join(near)}?"
-            error.hint = f"vgpumgr attach {wanted.request.vm} --profile {near[0]} --dry-run"
+            error.hint = f"vgpumgr attach {format_vm(wanted.request.vm)} --profile {shlex.quote(near[0])} --dry-run"
 
     def _give_back(
         self, device: HostDevice, record: AttachmentRecord, snapshot: Snapshot

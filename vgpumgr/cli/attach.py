@@ -48,6 +48,7 @@ from vgpumgr.model.choices import (
     Numa,
     Transport,
 )
+from vgpumgr.model.text import format_vm
 
 app = App()
 
@@ -255,7 +256,7 @@ def _confirm(session: Session, asked: dict[str, Any], users: str) -> None:
     refusal = ConfirmationNeededError(
         f"programs in {vm} use the slice",
         held_by=[users],
-        hint=f"vgpumgr detach {vm}{which} --yes",
+        hint=f"vgpumgr detach {format_vm(vm)}{which} --yes",
     )
     confirm(session.streams, f"{users} in {vm} will lose the GPU. Detach?", refusal)
 

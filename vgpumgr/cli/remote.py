@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from typer import Context
@@ -25,6 +25,9 @@ from vgpumgr.cli.main import App
 from vgpumgr.cli.session import Backend, GlobalOptions, get_session
 from vgpumgr.errors import RemoteHostError, UsageError, VgpumgrError
 from vgpumgr.model.frozen import dataclass
+
+if TYPE_CHECKING:
+    from paramiko import SSHException
 
 app = App()
 _TIMEOUT_S = 20.0
@@ -75,19 +78,35 @@ class Remote:
         self._command = shlex.join(words)
         self._client: Any = None
         self._lock = threading.Lock()
+        self._failure: SSHException | OSError | EOFError | None = None
+        self._failures = 0
 
     def connect(self) -> Stream:
         """A channel to the daemon there. Raises RemoteHostError."""
         from paramiko import SSHException
 
+        asked_after = self._failures
         try:
             with self._lock:
-                transport = self._open()
+                transport = self._open_once(asked_after)
             channel = transport.open_session(timeout=_TIMEOUT_S)
             channel.exec_command(self._command)
         except (SSHException, OSError, EOFError) as error:
             raise self._explain(error) from error
         return _Channel(channel, self.name)
+
+    def _open_once(self, asked_after: int) -> Any:
+        """The transport; of a try that fails all learn who waited for it meanwhile, and none tries again in turn."""
+        from paramiko import SSHException
+
+        if self._failure is not None and self._failures != asked_after:
+            raise self._failure
+        try:
+            return self._open()
+        except (SSHException, OSError, EOFError) as error:
+            self._failure = error
+            self._failures += 1
+            raise
 
     def _open(self) -> Any:
         """The transport of the connection, which is made again where it has ended."""

@@ -45,7 +45,7 @@ from vgpumgr.cli.text import (
 )
 from vgpumgr.errors import ConfirmationNeededError, VgpumgrError
 from vgpumgr.model.choices import Priority
-from vgpumgr.model.text import format_exact, parse_size
+from vgpumgr.model.text import format_exact, format_vm, parse_size
 
 app = App()
 
@@ -159,7 +159,7 @@ def restart_channel(
         refusal = ConfirmationNeededError(
             f"programs in {vm} use the slice",
             held_by=[users],
-            hint=f"vgpumgr virtio restart {vm} --yes",
+            hint=f"vgpumgr virtio restart {format_vm(vm)} --yes",
         )
         confirm(get_streams(context), f"{users} in {vm} will lose the GPU. Restart?", refusal)
     limits = tuple(limit or ())

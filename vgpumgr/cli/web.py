@@ -88,7 +88,7 @@ async def _serve(
     """Serves until SIGINT or SIGTERM. Raises UsageError where the port cannot be had."""
     from vgpumgr.cli.gateway.gate import Gate
     from vgpumgr.cli.gateway.server import Gateway, open_listener
-    from vgpumgr.host.clock import SystemClock
+    from vgpumgr.host.clock import SleeplessClock
 
     end = asyncio.Event()
     for number_of in (signal.SIGINT, signal.SIGTERM):
@@ -101,14 +101,15 @@ async def _serve(
         ) from error
     with listener:
         gate = Gate(
-            SystemClock(),
+            SleeplessClock(),
             listener.getsockname()[1],
             expires_s,
             read_only=read_only,
             command=session.streams.address("vgpumgr web"),
         )
         _announce(session.streams, gate.address)
-        await Gateway(gate, backend).serve(listener, end, expires_s)
+        command = session.streams.address("vgpumgr web").removesuffix(" web")
+        await Gateway(gate, backend, command).serve(listener, end, expires_s)
 
 
 def _announce(streams: Streams, address: str) -> None:

@@ -22,6 +22,7 @@ from vgpumgr.errors import (
     RolledBackError,
     VgpumgrError,
 )
+from vgpumgr.model.text import format_vm
 
 if TYPE_CHECKING:
     from vgpumgr.engine.context import OperationContext
@@ -199,7 +200,7 @@ class Executor:
             cause=getattr(error, "cause", None) or str(error),
             why=rest,
             held_by=_list_holders(error, *(e for _, e in left)),
-            hint=plan.repair or f"vgpumgr detach {plan.subject}",
+            hint=plan.repair or f"vgpumgr detach {format_vm(plan.subject)}",
         )
 
 

@@ -19,6 +19,7 @@ from vgpumgr.model.limits import LIMIT_KEYS
 from vgpumgr.model.mig import MigProfileName, Placement
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.model.shares import OF_INSTANCE, Share, name_share
+from vgpumgr.model.text import format_vm
 from vgpumgr.model.vgpu import VgpuInstance, VgpuSpec
 
 
@@ -237,6 +238,11 @@ class AttachmentRecord:
     share_part: SharePart | None = None
     #: None: no claim of a pool reserves it
     claim: ClaimPart | None = None
+
+    @property
+    def vm_word(self) -> str:
+        """Its VM, or its run, in a command to type."""
+        return format_vm(self.vm_name, self.vm_uuid)
 
     @property
     def is_gpu_share(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import ClassVar
 
 from vgpumgr.model.choices import HELLO_TIMEOUT_S, Display, Numa, Transport
@@ -62,7 +63,11 @@ class AttachRequest:
     @property
     def option(self) -> str:
         """What it asks for, as the command line has it."""
-        return f"--profile {self.profile}" if self.claim is None else f"--claim {self.claim}"
+        return (
+            f"--profile {shlex.quote(str(self.profile))}"
+            if self.claim is None
+            else f"--claim {self.claim}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

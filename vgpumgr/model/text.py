@@ -22,6 +22,13 @@ def format_size(size_bytes: int) -> str:
     return f"{number.removesuffix('.0')} {unit}"
 
 
+def format_vm(name: str, uuid: str = "") -> str:
+    """A VM as a word of a command for a shell: its name, or its UUID where that would be an option there."""
+    import shlex  # no listing needs it
+
+    return uuid if uuid and name.startswith("-") else shlex.quote(name)
+
+
 def format_exact(size_bytes: int) -> str:
     """A size without a space that ``parse_size`` reads back to the byte, in the largest unit that allows it."""
     for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):

@@ -4,6 +4,7 @@ vGPUs that belong to no attachment (``backends/drift.py`` has the attachments').
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -91,7 +92,7 @@ def describe_half(record: AttachmentRecord, held_by: Sequence[str]) -> str:
 def describe_remedy(record: AttachmentRecord) -> str:
     """For an attachment whose device is gone: what we made can be made again, hardware cannot."""
     if any(device.kind is HostDeviceKind.PCI for device in record.host_devices):
-        return f"vgpumgr detach {record.vm_name}, unless the device comes back"
+        return f"vgpumgr detach {record.vm_word}, unless the device comes back"
     return "vgpumgr restore"
 
 
@@ -123,9 +124,9 @@ def _describe_ways(record: AttachmentRecord, in_the_way: Sequence[str]) -> str:
     """What brings the slice of an attachment back, or gives it up."""
     if not in_the_way:
         return RESTORE
-    elsewhere = f"vgpumgr attach {record.vm_name} --profile {record.profile}"
+    elsewhere = f"vgpumgr attach {record.vm_word} --profile {shlex.quote(record.profile)}"
     return (
-        f"vgpumgr detach {record.vm_name} --attachment {record.id}, then {elsewhere} for a slice elsewhere; "
+        f"vgpumgr detach {record.vm_word} --attachment {record.id}, then {elsewhere} for a slice elsewhere; "
         f"or destroy what is in its place (nvidia-smi mig -dci, -dgi), then {RESTORE}"
     )
 
@@ -148,7 +149,7 @@ def find_share_lost(record: AttachmentRecord, gpu: Gpu) -> Drift:
 def describe_lost(record: AttachmentRecord, gpu: Gpu | None) -> str:
     """Why a slice cannot be brought back, and what can be done."""
     if gpu is None:
-        return f"its GPU {record.gpu} is gone; vgpumgr detach {record.vm_name} gives the slice up"
+        return f"its GPU {record.gpu} is gone; vgpumgr detach {record.vm_word} gives the slice up"
     others = _find_in_the_way(record, gpu)
     why = f"in its place is {', '.join(others)}" if others else "nothing of its size stands there"
     return f"{record.placement} on {gpu}: {why}; try: {_describe_ways(record, others)}"

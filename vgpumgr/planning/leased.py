@@ -87,5 +87,5 @@ def find_claim_drift(record: AttachmentRecord, seen: SeenPool | None) -> Iterato
         )
     else:
         return
-    hint = f"vgpumgr detach {record.vm_name} --attachment {record.id}"
+    hint = f"vgpumgr detach {record.vm_word} --attachment {record.id}"
     yield make_drift(record, DriftKind.CLAIM_LOST, text, hint)

@@ -25,6 +25,7 @@ from vgpumgr.mig.selection import select_gpu, select_instance, select_profile
 from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.gpu import Gpu, Inventory
 from vgpumgr.model.mig import GpuInstance, MigProfile, Placement
+from vgpumgr.model.text import format_vm
 from vgpumgr.planning.reservations import LostSlice, explain_kept, keep_places
 
 
@@ -172,7 +173,7 @@ def _describe_release(owner: SliceOwner) -> str:
     if owner.is_run:
         return "end the run"
     if owner.is_vm:
-        return f"vgpumgr detach {owner.vm_name}"
+        return f"vgpumgr detach {format_vm(owner.vm_name)}"
     return f"vgpumgr mdev delete {owner.attachment_id}"
 
 

@@ -496,7 +496,7 @@ def check_change(record: AttachmentRecord, wanted: Share, snapshot: Snapshot) ->
         why = f"its GPU {record.gpu} is gone" if gpu is None else f"{gpu} is in MIG mode now"
         if record.mig_part is not None and gpu is not None:
             why = f"its instance at {record.placement} on {gpu} is gone"
-        raise NoRoomError(refusal, why=why, hint=f"vgpumgr detach {record.vm_name}")
+        raise NoRoomError(refusal, why=why, hint=f"vgpumgr detach {record.vm_word}")
     if wanted.fits_in(use.free):
         return
     nearest = Share(min(wanted.memory, use.free.memory), min(wanted.compute, use.free.compute))

@@ -35,8 +35,12 @@ def answer_document(
     document: Document, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
     """A document as it is with ``-o json``."""
-    body = json.dumps(document.as_data(), separators=(",", ":"))
-    return Response(body, status, headers, "application/json")
+    return Response(encode_document(document), status, headers, "application/json")
+
+
+def encode_document(document: Document) -> bytes:
+    """A document as it is with ``-o json``."""
+    return json.dumps(document.as_data(), separators=(",", ":")).encode()
 
 
 def encode_error(error: VgpumgrError) -> bytes:

@@ -28,7 +28,7 @@ from vgpumgr.model.routes import Role
 from vgpumgr.server.audit import MAX_ENTRIES
 from vgpumgr.server.context import Context
 from vgpumgr.server.operations import Operation
-from vgpumgr.server.responses import answer_document, answer_error
+from vgpumgr.server.responses import answer_document, answer_error, encode_document
 from vgpumgr.server.settings import describe
 
 #: a request is not held longer than this
@@ -170,7 +170,14 @@ class SystemRoutes:
         ] = None,
     ) -> Response:
         """Figures of the last hour."""
-        return answer_document(self._context.history.describe(gpu, vm, since_s))
+        history, asked = self._context.history, (gpu, vm, since_s)
+        body = history.find_answer(asked)
+        if body is None:
+            taken = history.take(*asked)
+            # a full hour takes a while, in which the loop answers others
+            body = await asyncio.to_thread(lambda: encode_document(taken.describe()))
+            history.keep_answer(asked, taken, body)
+        return Response(body, media_type="application/json")
 
     async def list_audit(
         self, limit: Annotated[int, Query(ge=1, le=MAX_ENTRIES, description="entries")] = 100

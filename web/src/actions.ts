@@ -17,11 +17,14 @@ export interface Action {
   warning?: string | undefined;
 }
 
+/** What the command line calls a VM: a name that begins as an option does would be one. */
+const nameOf = (vm: VmDocument): string => (vm.name.startsWith("-") ? vm.uuid : vm.name);
+
 const vmPath = (vm: VmDocument) => `/1.0/vms/${encodeURIComponent(vm.uuid)}`;
 
 /** Processes of the guest that lose the GPU; those of one attachment, or of all. */
 function warnOfPrograms(vm: VmDocument, attachment?: string): string | undefined {
-  const channels = getState().channels[vm.name] ?? vm.channels;
+  const channels = getState().channels.get(vm.name) ?? vm.channels;
   const lanes = channels.filter((channel) => attachment === undefined || channel.id === attachment).flatMap((channel) => channel.lanes);
   return lanes.length ? T.guestPrograms(lanes.map((lane) => (lane.pid === null ? lane.name : `${lane.name} (${lane.pid})`)).join(", ")) : undefined;
 }
@@ -41,8 +44,8 @@ export function attach({ vm, profile, gpu, address, add }: AttachChoice): Action
   return {
     title: T.attachTo(vm.name),
     path: "/1.0/attachments",
-    body: { vm: vm.name, profile, gpu: selector, add },
-    command: line("attach", vm.name, "--profile", profile, named && "--gpu", named, add && "--add"),
+    body: { vm: vm.uuid, profile, gpu: selector, add },
+    command: line("attach", nameOf(vm), "--profile", profile, named && "--gpu", named, add && "--add"),
     subject: vmPath(vm),
   };
 }
@@ -53,7 +56,7 @@ export function detach(vm: VmDocument, attachment: string, profile: string): Act
     title: T.detachTitle(profile, vm.name),
     path: `/1.0/attachments/${encodeURIComponent(vm.uuid)}/detach`,
     body: { attachment },
-    command: only ? line("detach", vm.name) : line("detach", vm.name, "--attachment", attachment),
+    command: only ? line("detach", nameOf(vm)) : line("detach", nameOf(vm), "--attachment", attachment),
     subject: vmPath(vm),
     warning: warnOfPrograms(vm, attachment),
   };
@@ -63,7 +66,7 @@ export const restartChannel = (vm: VmDocument): Action => ({
   title: T.restartTitle(vm.name),
   path: `/1.0/channels/${encodeURIComponent(vm.uuid)}/restart`,
   body: {},
-  command: line("virtio", "restart", vm.name),
+  command: line("virtio", "restart", nameOf(vm)),
   warning: warnOfPrograms(vm),
 });
 

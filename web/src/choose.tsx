@@ -91,8 +91,8 @@ export function AttachDialog(props: AttachProps) {
 /** Names that the profile's field offers, of one GPU or of all. */
 function listProfiles(gpu: string): string[] {
   const { profiles, types } = getState();
-  const mig = gpu ? (profiles[gpu] ?? []) : Object.values(profiles).flat();
-  const vgpu = gpu ? (types[gpu] ?? []) : Object.values(types).flat();
+  const mig = gpu ? (profiles.get(gpu) ?? []) : [...profiles.values()].flat();
+  const vgpu = gpu ? (types.get(gpu) ?? []) : [...types.values()].flat();
   return [...new Set([...mig.map((row) => row.name), ...vgpu.map((type) => type.name), "share:8GiB,30%", "share:1/4", "passthrough", "vf"])];
 }
 

@@ -73,13 +73,13 @@ const NO_PROFILES: readonly MigProfileRow[] = [];
 const NO_TYPES: readonly VgpuTypeDocument[] = [];
 
 export function FreeOf({ gpu }: { gpu: GpuDocument }) {
-  const profiles = useStore((state) => state.profiles[gpu.uuid] ?? NO_PROFILES);
-  const types = useStore((state) => state.types[gpu.uuid] ?? state.types[gpu.pci] ?? NO_TYPES);
+  const profiles = useStore((state) => state.profiles.get(gpu.uuid) ?? NO_PROFILES);
+  const types = useStore((state) => state.types.get(gpu.uuid) ?? state.types.get(gpu.pci) ?? NO_TYPES);
   return <Chips offers={listOffers(gpu, profiles, types)} gpu={gpu.uuid} name={String(gpu.index)} />;
 }
 
 export function FreeOfOther({ gpu }: { gpu: PciGpuDocument }) {
-  const types = useStore((state) => state.types[gpu.pci] ?? NO_TYPES);
+  const types = useStore((state) => state.types.get(gpu.pci) ?? NO_TYPES);
   // the host's own display, and a function whose virtual functions are there, cannot go to a VM
   const isWhole = !gpu.boot_display && !gpu.vms.length && !gpu.devices.length && !gpu.vfs_enabled;
   const whole = isWhole ? [{ profile: "passthrough", text: T.wholeGpu, fits: true }] : [];

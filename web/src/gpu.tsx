@@ -129,7 +129,7 @@ const NO_PROFILES: readonly MigProfileRow[] = [];
 const NO_TYPES: readonly VgpuTypeDocument[] = [];
 
 function Profiles({ gpu }: { gpu: GpuDocument }) {
-  const profiles = useStore((state) => state.profiles[gpu.uuid] ?? NO_PROFILES);
+  const profiles = useStore((state) => state.profiles.get(gpu.uuid) ?? NO_PROFILES);
   return (
     <Section title={T.profiles}>
       <Table label={T.profiles} heads={[T.profile, T.slices, T.memory, T.fits, T.places, T.actions]}>
@@ -155,7 +155,7 @@ function Profiles({ gpu }: { gpu: GpuDocument }) {
 }
 
 function Types({ gpu }: { gpu: GpuDocument }) {
-  const types = useStore((state) => state.types[gpu.uuid] ?? state.types[gpu.pci] ?? NO_TYPES);
+  const types = useStore((state) => state.types.get(gpu.uuid) ?? state.types.get(gpu.pci) ?? NO_TYPES);
   if (!types.length) return null;
   return (
     <Section title={T.types}>

@@ -17,7 +17,7 @@ const NO_PROFILES: readonly MigProfileRow[] = [];
 
 export function LayoutDialog({ gpu: uuid }: { gpu: string }) {
   const gpu = useStore((state) => state.gpus.find((other) => other.uuid === uuid));
-  const profiles = useStore((state) => state.profiles[uuid] ?? NO_PROFILES);
+  const profiles = useStore((state) => state.profiles.get(uuid) ?? NO_PROFILES);
   // what was there when the editing began: the plan is held to the digest of what is there then
   const [pieces, setPieces] = useState<readonly Piece[]>(() =>
     (gpu?.instances ?? []).map((instance) => ({ profile: instance.profile, placement: instance.placement, instance })),

@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { recover, restore } from "./actions";
 import type { AuditListDocument, CheckDocument, InterruptedDocument, OperationDocument } from "./api";
+import { aim, line } from "./commands";
 import { cancelOperation } from "./flow";
 import { clock, duration, moment } from "./format";
 import { get, isOver, readChecks } from "./live";
@@ -39,7 +40,7 @@ export function Drift() {
               <td>{row.subject}</td>
               <td>{row.text}</td>
               <td class="mono">{row.kind}</td>
-              <td>{row.hint && <Command text={row.hint} />}</td>
+              <td>{row.hint && <Command text={aim(row.hint)} />}</td>
             </tr>
           ))}
         </Table>
@@ -105,32 +106,39 @@ function OperationRow({ operation }: { operation: OperationDocument }) {
   );
 }
 
+/** Names of VMs by their UUIDs, which requests carry. */
+function useNames(): ReadonlyMap<unknown, string> {
+  const vms = useStore((state) => state.vms);
+  return new Map(vms.map((vm) => [vm.uuid, vm.name]));
+}
+
 const KNOWN = new Set(["id", "type", "time_s"]);
 
-/** An event's own keys in a line. */
-function describe(event: HostEvent): string {
+/** An event's own keys in a line; a VM has its name. */
+function describe(event: HostEvent, names: ReadonlyMap<unknown, string>): string {
   const parts: string[] = [];
   for (const [key, value] of Object.entries(event)) {
     if (KNOWN.has(key) || value === null || (Array.isArray(value) && value.length === 0)) continue;
     const step = key === "step" ? (value as { description?: string }).description : undefined;
-    parts.push(step ?? `${key} ${typeof value === "object" ? JSON.stringify(value) : String(value)}`);
+    parts.push(step ?? `${key} ${typeof value === "object" ? JSON.stringify(value) : (names.get(value) ?? String(value))}`);
   }
   return parts.join(", ");
 }
 
 export function Events() {
   const events = useStore((state) => state.events);
+  const names = useNames();
   return (
     <>
       <div class="panel-head"><h1>{T.events}</h1></div>
-      <Command text="vgpumgr events" />
+      <Command text={line("events")} />
       {events.length === 0 ? <p>{T.noEvents}</p> : (
         <Table label={T.events} heads={[T.time, T.type, T.what]}>
           {events.map((event) => (
             <tr key={event.id}>
               <td class="mono">{clock(event.time_s)}</td>
               <td>{event.type}</td>
-              <td>{describe(event)}</td>
+              <td>{describe(event, names)}</td>
             </tr>
           ))}
         </Table>
@@ -155,6 +163,7 @@ interface AuditEntry {
 export function Audit() {
   const [answer, setAnswer] = useState<readonly AuditEntry[] | Refusal | null>(null);
   const ended = useStore((state) => state.operations.filter(isOver).length);
+  const names = useNames();
   useEffect(() => {
     get<AuditListDocument>("/1.0/audit").then(
       (document) => setAnswer([...(document.entries as readonly AuditEntry[])].reverse()),
@@ -164,7 +173,7 @@ export function Audit() {
   return (
     <>
       <div class="panel-head"><h1>{T.audit}</h1></div>
-      <Command text="vgpumgr audit" />
+      <Command text={line("audit")} />
       {answer instanceof Refusal && <ErrorParts refusal={answer} title={T.refusedTitle} />}
       {Array.isArray(answer) && (
         <Table label={T.audit} heads={[T.auditLine, T.time, T.type, T.user, T.what]}>
@@ -174,7 +183,7 @@ export function Audit() {
               <td class="mono">{entry.time_s === undefined ? "-" : moment(entry.time_s)}</td>
               <td>{entry.event}</td>
               <td>{entry.uid ?? "-"}</td>
-              <td>{[entry.operation, entry.outcome, entry.id, entry.params && JSON.stringify(entry.params)].filter(Boolean).join(" ")}</td>
+              <td>{[entry.operation, entry.outcome, entry.id, entry.params && JSON.stringify(entry.params, (_, value: unknown) => names.get(value) ?? value)].filter(Boolean).join(" ")}</td>
             </tr>
           ))}
         </Table>
@@ -204,7 +213,7 @@ export function Checks() {
       </div>
       <Option text={T.onlyFindings} value={only} onChange={setOnly} />
       <p role="status" class="muted">{running ? T.checking : T.shown(shown.length, sorted.length)}</p>
-      <Command text="vgpumgr doctor" />
+      <Command text={line("doctor")} />
       <ul class="checks">{shown.map((check) => <Check key={check.id} check={check} />)}</ul>
     </>
   );
@@ -218,8 +227,8 @@ function Check({ check }: { check: CheckDocument }) {
         <div>{check.title}</div>
         <div class="muted">{check.text}</div>
         {check.evidence.length > 0 && <ul class="mono small">{check.evidence.map((row) => <li key={row}>{row}</li>)}</ul>}
-        {check.hint && <Command text={check.hint} />}
-        {check.fixable && <p>{T.fixCommand}</p>}
+        {check.hint && <Command text={aim(check.hint)} />}
+        {check.fixable && <p>{T.fixCommand(line("doctor", "--fix"))}</p>}
       </div>
     </li>
   );

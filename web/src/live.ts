@@ -2,9 +2,10 @@
 
 import type {
   ChannelListDocument, CheckListDocument, GpuListDocument, MigProfilesDocument, OperationDocument, OperationListDocument,
-  ProgressDocument, ServerDocument, StatusDocument, VgpuTypesDocument, VmListDocument,
+  ProgressDocument, StatusDocument, VgpuTypesDocument, VmListDocument,
 } from "./api";
-import { type HostEvent, type State, announce, change, getState, groupSame, keepSame } from "./store";
+import { line } from "./commands";
+import { type HostEvent, type Server, type State, announce, change, getState, groupSame, keepSame } from "./store";
 import { T } from "./texts";
 import { Refusal, SessionEnded, type Stream, type Transport, Unreachable, ask, openTransport } from "./transport";
 
@@ -19,8 +20,6 @@ const COUNTERS_MS = 10_000;
 const STATUS_EVERY = 3;
 /** The daemon sends a comment every 15 s; after this long without one the stream is dead. */
 const SILENCE_MS = 40_000;
-/** A page that is not seen for so long ends its stream: a browser has six connections to a host, for all of its tabs. */
-const HIDDEN_MS = 60_000;
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 4_000;
 
@@ -100,27 +99,25 @@ async function readPart(part: Part): Promise<void> {
 }
 
 function report(error: unknown): void {
-  if (error instanceof SessionEnded) end(error);
+  if (error instanceof SessionEnded) end();
   else if (error instanceof Unreachable) stream?.close();
   else throw error;
 }
 
-function end({ command }: SessionEnded): void {
-  change({ connection: "ended", again: command ?? getState().again });
+/** What the refusal says is not shown: once the command has ended, another user of the machine may serve its port. */
+function end(): void {
+  change({ connection: "ended" });
   announce(T.ended);
 }
 
-let isAsleep = false;
+/** A page that is not seen has no stream: a browser has six connections to a host, for all of its tabs. */
+let isAsleep = document.visibilityState === "hidden";
 
 function sleepWhileHidden(): void {
-  let timer: ReturnType<typeof setTimeout> | undefined;
   document.addEventListener("visibilitychange", () => {
-    clearTimeout(timer);
     if (document.visibilityState === "visible") return;
-    timer = setTimeout(() => {
-      isAsleep = true;
-      stream?.close();
-    }, HIDDEN_MS);
+    isAsleep = true;
+    stream?.close();
   });
 }
 
@@ -153,7 +150,7 @@ export async function follow(): Promise<void> {
     try {
       await connect();
     } catch (error) {
-      if (error instanceof SessionEnded) return end(error);
+      if (error instanceof SessionEnded) return end();
       // a user whom the daemon does not know, inside Cockpit; groups may change meanwhile
       if (error instanceof Refusal) change({ problems: { ...getState().problems, server: error } });
     }
@@ -169,12 +166,13 @@ export async function follow(): Promise<void> {
 }
 
 async function connect(): Promise<void> {
-  const server = await get<ServerDocument>("/1.0");
+  const server = await get<Server>("/1.0");
   // another daemon counts its events from the beginning
   if (server.pid !== pid) lastId = 0;
   pid = server.pid;
   const { server: refused, ...problems } = getState().problems;
   change({ server, ...(refused && { problems }) });
+  change({ again: line("web") });
   let rest = "";
   let silence = startSilence();
   stream = way.stream("/1.0/events", { "Last-Event-ID": String(lastId) }, (text) => {

@@ -28,7 +28,14 @@ const VIEWS = [
   { path: "audit", text: T.audit, view: Audit, extension: "audit-entries", role: "admin" },
 ] as const;
 
-const readPath = (): string[] => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+/** The parts of the address; one that is no text is that of the overview. */
+function readPath(): string[] {
+  try {
+    return location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  } catch {
+    return [""];
+  }
+}
 
 function usePath(): string[] {
   const [path, setPath] = useState(readPath);

@@ -2,6 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { aim, isCommand } from "./commands";
 import { announce, useStore } from "./store";
 import { T } from "./texts";
 import type { Refusal } from "./transport";
@@ -73,7 +74,7 @@ export function ErrorParts({ refusal, title }: { refusal: Refusal; title: string
         {why && <Fact name={T.whyLabel}>{why}</Fact>}
         {held_by.length > 0 && <Fact name={T.heldBy}>{held_by.map((holder) => <div key={holder}>{holder}</div>)}</Fact>}
       </dl>
-      {hint && <><div class="muted">{T.tryLabel}</div>{hint.startsWith("vgpumgr ") ? <Command text={hint} /> : <p>{hint}</p>}</>}
+      {hint && <><div class="muted">{T.tryLabel}</div>{isCommand(hint) ? <Command text={aim(hint)} /> : <p>{hint}</p>}</>}
       {id && <div class="muted">{id}</div>}
     </div>
   );

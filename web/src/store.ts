@@ -25,19 +25,25 @@ export interface HostEvent {
   [key: string]: unknown;
 }
 
+/** Rows by a name. No plain object: a VM may be called `constructor` or `__proto__`. */
+export type Groups<R> = ReadonlyMap<string, readonly R[]>;
+
+/** What the daemon says of itself, and `vgpumgr web` of the session: the program, with the host or machine that it is for. */
+export type Server = ServerDocument & { readonly command?: string };
+
 export interface State {
   connection: Connection;
   /** When what is shown was read, in ms of the browser's clock. */
   asOf: number;
-  server: ServerDocument | null;
+  server: Server | null;
   machine: MachineDocument | null;
   gpus: readonly GpuDocument[];
   others: readonly PciGpuDocument[];
   lost: readonly LostGpuDocument[];
-  profiles: Readonly<Record<string, readonly MigProfileRow[]>>;
-  types: Readonly<Record<string, readonly VgpuTypeDocument[]>>;
+  profiles: Groups<MigProfileRow>;
+  types: Groups<VgpuTypeDocument>;
   vms: readonly VmDocument[];
-  channels: Readonly<Record<string, readonly ChannelDocument[]>>;
+  channels: Groups<ChannelDocument>;
   status: StatusDocument | null;
   operations: readonly OperationDocument[];
   checks: readonly CheckDocument[] | null;
@@ -52,8 +58,8 @@ export interface State {
 }
 
 const EMPTY: State = {
-  connection: "connecting", asOf: 0, server: null, machine: null, gpus: [], others: [], lost: [], profiles: {}, types: {}, vms: [],
-  channels: {}, status: null, operations: [], checks: null, events: [], problems: {}, dialog: null, again: "vgpumgr web", said: "",
+  connection: "connecting", asOf: 0, server: null, machine: null, gpus: [], others: [], lost: [], profiles: new Map(), types: new Map(), vms: [],
+  channels: new Map(), status: null, operations: [], checks: null, events: [], problems: {}, dialog: null, again: "vgpumgr web", said: "",
 };
 
 let state: State = EMPTY;
@@ -102,12 +108,16 @@ export function keepSame<R>(before: readonly R[], after: readonly R[], key: (row
 }
 
 /** Rows by a key; groups with the same content are the old ones. */
-export function groupSame<R>(before: Readonly<Record<string, readonly R[]>>, rows: readonly R[], key: (row: R) => string) {
-  const groups: Record<string, R[]> = {};
-  for (const row of rows) (groups[key(row)] ??= []).push(row);
-  const entries = Object.entries(groups).map(([name, group]) => {
-    const old = before[name];
-    return [name, old && JSON.stringify(old) === JSON.stringify(group) ? old : group] as const;
+export function groupSame<R>(before: Groups<R>, rows: readonly R[], key: (row: R) => string): Groups<R> {
+  const groups = new Map<string, R[]>();
+  for (const row of rows) {
+    const group = groups.get(key(row));
+    if (group) group.push(row);
+    else groups.set(key(row), [row]);
+  }
+  const kept = [...groups].map(([name, group]): [string, readonly R[]] => {
+    const old = before.get(name);
+    return [name, old && JSON.stringify(old) === JSON.stringify(group) ? old : group];
   });
-  return Object.fromEntries(entries) as Readonly<Record<string, readonly R[]>>;
+  return new Map(kept);
 }

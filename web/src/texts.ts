@@ -253,7 +253,7 @@ export const T = {
   result: "result",
   finding: "finding",
   fix: "fix",
-  fixCommand: "vgpumgr doctor --fix repairs this.",
+  fixCommand: (command: string) => `${command} repairs this.`,
   runChecks: "Check again",
   checking: "The checks run",
   onlyFindings: "Only findings",

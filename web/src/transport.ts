@@ -33,7 +33,7 @@ export class Unreachable extends Error {}
 
 /** The token's session is over. */
 export class SessionEnded extends Error {
-  constructor(readonly command: string | null = null) {
+  constructor() {
     super(T.sessionEnded);
   }
 }
@@ -44,7 +44,7 @@ const AWAY = new Set(["VG350", "VG360", "VG361"]);
 /** A request with its document. Throws Refusal, Unreachable, SessionEnded. */
 export async function ask<D>(way: Transport, method: string, path: string, body?: unknown, headers?: Record<string, string>) {
   const reply = await way.request(method, path, body, headers);
-  if (reply.status === 401) throw new SessionEnded(readError(reply).try);
+  if (reply.status === 401) throw new SessionEnded();
   if (reply.status >= 400) {
     const parts = readError(reply);
     if (reply.status >= 502 && (!parts.id || AWAY.has(parts.id))) throw new Unreachable(parts.error);
@@ -70,25 +70,41 @@ function parse(text: string): unknown {
 const KEY = "vgpumgr-key";
 
 /**
- * The session's key. It comes once, behind the "#" of the address, and is kept for this origin: with its port, as no cookie is,
- * so that pages that others serve on this machine cannot read it.
+ * The session's key. The address has a code that brings it once, so that no address has the key itself: browsers write those
+ * down. It is kept for this origin: with its port, as no cookie is, so that pages that others serve on this machine cannot read it.
  */
-function takeKey(): string {
-  const given = /^#key=([\w-]+)$/.exec(location.hash)?.[1] ?? null;
-  if (given) history.replaceState(null, "", location.pathname);
+async function takeKey(): Promise<string> {
+  const code = /^#code=([\w-]+)$/.exec(location.hash)?.[1];
+  if (!code) return recall();
+  history.replaceState(null, "", location.pathname);
+  const reply = await fetch("key", { method: "POST", headers: { "X-Vgpumgr-Page": code }, cache: "no-store" }).catch(() => null);
+  // an address of the browser's history: its code is used, and what it brought is here
+  if (!reply?.ok) return recall();
+  const { key } = (await reply.json()) as { key: string };
+  keep((storage) => storage.setItem(KEY, key));
+  return key;
+}
+
+const recall = (): string => keep((storage) => storage.getItem(KEY)) ?? "";
+
+/** A key that opens nothing any more goes, unless another tab has a newer one there. */
+const forget = (key: string): void => void (recall() === key && keep((storage) => storage.removeItem(KEY)));
+
+/** Does something with the browser's storage, where the user lets a page have one. */
+function keep<A>(use: (storage: Storage) => A): A | null {
   try {
-    if (given) localStorage.setItem(KEY, given);
-    return given ?? localStorage.getItem(KEY) ?? "";
+    return use(localStorage);
   } catch {
-    return given ?? "";
+    return null;
   }
 }
 
 class FetchTransport implements Transport {
-  private readonly key = takeKey();
+  private readonly key: Promise<string> = takeKey();
 
   async request(method: string, path: string, body?: unknown, headers: Record<string, string> = {}): Promise<Reply> {
-    const all: Record<string, string> = { ...headers, "X-Vgpumgr-Page": this.key };
+    const key = await this.key;
+    const all: Record<string, string> = { ...headers, "X-Vgpumgr-Page": key };
     if (body !== undefined) all["Content-Type"] = "application/json";
     let response: Response;
     let text: string;
@@ -99,13 +115,14 @@ class FetchTransport implements Transport {
     } catch {
       throw new Unreachable(T.noAnswer);
     }
+    if (response.status === 401) forget(key);
     return { status: response.status, etag: response.headers.get("ETag"), body: parse(text) };
   }
 
   stream(path: string, headers: Record<string, string>, onText: (text: string) => void): Stream {
     const controller = new AbortController();
     const read = async () => {
-      const all = { ...headers, "X-Vgpumgr-Page": this.key };
+      const all = { ...headers, "X-Vgpumgr-Page": await this.key };
       const response = await fetch(path, { headers: all, signal: controller.signal, cache: "no-store" });
       if (response.status === 401) throw new SessionEnded();
       if (!response.ok || !response.body) throw new Unreachable(T.noAnswer);

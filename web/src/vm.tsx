@@ -12,7 +12,7 @@ const NO_CHANNELS: readonly ChannelDocument[] = [];
 
 export function VmView({ uuid }: { uuid: string }) {
   const vm = useStore((state) => state.vms.find((other) => other.uuid === uuid));
-  const channels = useStore((state) => (vm && state.channels[vm.name]) ?? vm?.channels ?? NO_CHANNELS);
+  const channels = useStore((state) => (vm && state.channels.get(vm.name)) ?? vm?.channels ?? NO_CHANNELS);
   if (!vm) return <p>{T.notFound} <a href="#/">{T.toOverview}</a></p>;
   return (
     <>

@@ -491,7 +491,7 @@ def describe_undefined_vm(seen: Sequence[Seen]) -> VmDocument:
     """The document of a VM that libvirt no longer knows but that has attachments."""
     first = seen[0][0]
     every = " --all" if len(seen) > 1 else ""
-    hint = f"vgpumgr detach {first.vm_name}{every}"
+    hint = f"vgpumgr detach {first.vm_word}{every}"
     return VmDocument(
         name=first.vm_name,
         uuid=first.vm_uuid,

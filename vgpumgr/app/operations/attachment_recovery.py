@@ -221,7 +221,7 @@ class AttachmentFamily(Family):
         plan = self._plan(found, record, way, observed)
         if plan is None:
             text = f"an instance stands at {record.placement} that may have another owner"
-            hint = f"vgpumgr detach {record.vm_name} removes it"
+            hint = f"vgpumgr detach {record.vm_word} removes it"
             text = f"the interrupted attach is kept: {text}; {hint}"
             self._report(record.vm_name, text, done=False)
             return

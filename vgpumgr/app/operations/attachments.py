@@ -70,6 +70,7 @@ from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, ClaimPar
 from vgpumgr.model.choices import Transport
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.request import AttachRequest
+from vgpumgr.model.text import format_vm
 from vgpumgr.planning.leased import list_leased
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.channel import check_confinable
@@ -444,7 +445,7 @@ def render_vm_xml(parts: Parts, request: AttachRequest) -> VmXmlDocument:
         raise PreviewImpossibleError(
             f"{vm} has no definition",
             why="it is transient: what it has ends when it stops",
-            hint=f"virsh dumpxml {vm.name}",
+            hint=f"virsh dumpxml {format_vm(vm.name, vm.uuid)}",
         )
     if not request.profile:
         return VmXmlDocument(vm=vm.name, xml=render_domain(definition), notes=[])

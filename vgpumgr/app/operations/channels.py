@@ -23,6 +23,7 @@ from vgpumgr.host.process import has_ended
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.limits import Limits
+from vgpumgr.model.text import format_vm
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.channel import (
     RestartWorker,
@@ -108,7 +109,7 @@ def _plan(parts: Parts, record: AttachmentRecord, snapshot: Snapshot, asked: _As
                 why="its keeper enforces them, and another one takes the ring from the running guest "
                 "until its next start",
                 held_by=[f"QEMU (pid {status.qemu_pid})"],
-                hint=f"vgpumgr virtio restart {asked.selector} --keeper "
+                hint=f"vgpumgr virtio restart {format_vm(asked.selector)} --keeper "
                 + " ".join(f"--limit {word}" for word in asked.limits),
             )
         else:
@@ -170,7 +171,7 @@ def _check(
         raise ChannelRestartError(
             what,
             why=f"its slice, {record.profile} at {record.placement}, is gone",
-            hint=f"vgpumgr detach {record.vm_name}",
+            hint=f"vgpumgr detach {record.vm_word}",
         )
     stuck = [e for e in status.sessions.events if e.kind == "stuck"] if status else []
     if stuck:

@@ -35,6 +35,7 @@ from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, SharePar
 from vgpumgr.model.choices import Priority
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.shares import Share, make_share
+from vgpumgr.model.text import format_vm
 from vgpumgr.planning.shares import check_change, find_due_shrink
 from vgpumgr.planning.snapshot import Snapshot
 from vgpumgr.steps.channel import SetShare
@@ -80,7 +81,7 @@ def set_share(
         raise UsageError(
             "--at-exit is for --memory",
             why="only memory can be in use: another percentage of time is there at once",
-            hint=f"vgpumgr virtio set {vm} --memory SIZE --at-exit",
+            hint=f"vgpumgr virtio set {format_vm(vm)} --memory SIZE --at-exit",
         )
     wanted = None if priority is None else Priority(priority)
     asked = _Asked(vm, memory_bytes, compute, at_exit, wanted)
@@ -185,7 +186,7 @@ def _check_no_claim(record: AttachmentRecord, asked: _Asked) -> None:
             f"the share of {record.holder} is what claim {record.claim.name} reserves",
             why="another size would not be that of its lease",
             held_by=(f"claim {record.claim.name}",),
-            hint=f"vgpumgr detach {record.vm_name} --attachment {record.id}, vgpumgr claim resize "
+            hint=f"vgpumgr detach {record.vm_word} --attachment {record.id}, vgpumgr claim resize "
             f"{record.claim.name} --profile PROFILE, and attach again",
         )
 
@@ -246,7 +247,7 @@ def _find(parts: Parts, snapshot: Snapshot, selector: str) -> AttachmentRecord:
         raise BackendUnsupportedError(
             f"{one.holder} has no share",
             why=f"it has {one.profile}, whose memory and time are fixed when it is made",
-            hint=f"vgpumgr virtio restart {one.vm_name} --limit device-memory=SIZE, for a limit in it",
+            hint=f"vgpumgr virtio restart {one.vm_word} --limit device-memory=SIZE, for a limit in it",
         )
     if len(records) > 1:
         raise SeveralAttachmentsError(

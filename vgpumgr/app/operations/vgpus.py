@@ -47,6 +47,7 @@ from vgpumgr.errors import (
 from vgpumgr.mdev.records import read_records
 from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.model.gpu import Gpu, list_drains
+from vgpumgr.model.text import format_vm
 from vgpumgr.model.vgpu import (
     Attributes,
     Framework,
@@ -413,7 +414,7 @@ class VgpuService:
                 f"cannot remove {record.spec.uuid}",
                 why=f"it belongs to attachment {record.attachment}",
                 held_by=[f'vm "{vm}"'],
-                hint=f"vgpumgr detach {vm}",
+                hint=f"vgpumgr detach {format_vm(vm)}",
             )
         # one that waits for who has it open already says so below
         if record.state is not VgpuState.RELEASING and (
@@ -504,7 +505,7 @@ def _check_definable(record: VgpuRecord, picture: VgpuPicture) -> None:
             f"cannot define {record.spec.uuid}",
             why=f"it belongs to attachment {record.attachment}, and comes back with that",
             held_by=[f'vm "{vm}"'],
-            hint=f"vgpumgr detach {vm}",
+            hint=f"vgpumgr detach {format_vm(vm)}",
         )
 
 

@@ -2,15 +2,17 @@
 
 The address that the command prints has a token that works once. The browser gets two secrets for it: a cookie, which is
 enough for the page's files, and a key, without which no request reaches the API. Browsers send cookies of a host to all
-its ports, also to those that another user serves; the key stands behind the ``#`` of an address, which no server
-receives, and the page keeps it where only pages of this port can read it. The other checks refuse what another page, in
-the same browser, makes the browser send.
+its ports, also to those that another user serves; the page keeps the key where only pages of this port can read it. It
+gets the key for a code that works once, too, and stands behind the ``#`` of an address, which no server receives: a
+browser writes addresses down, and this one is of no use afterwards. The other checks refuse what another page, in the
+same browser, makes the browser send.
 """
 
 from __future__ import annotations
 
 import hmac
 import json
+import re
 import secrets
 from collections import deque
 from collections.abc import Sequence
@@ -21,7 +23,7 @@ from vgpumgr.cli.gateway.requests import Request
 from vgpumgr.errors import AccessDeniedError, RouteNotFoundError, VgpumgrError
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.page import PAGE, SECURITY_HEADERS
-from vgpumgr.model.routes import API
+from vgpumgr.model.routes import API, ROUTES, SYSTEM_ROUTES, Role
 
 if TYPE_CHECKING:
     from vgpumgr.host.clock import Clock
@@ -30,6 +32,18 @@ if TYPE_CHECKING:
 MAX_WRONG = 10
 _WRONG_S = 60.0
 _BYTES = 32
+#: where the page gets the key of the API for its code
+KEY = f"{PAGE}/key"
+
+
+def _find_reads_of_admins() -> re.Pattern[str]:
+    """Paths that the daemon lets administrators alone read."""
+    rows = [r for r in (*ROUTES, *SYSTEM_ROUTES) if r.method == "GET" and r.role >= Role.ADMIN]
+    paths = [re.sub(r"\\{\w+\\}", "[^/]+", re.escape(row.path)) for row in rows]
+    return re.compile("|".join(paths))
+
+
+_ADMINS = _find_reads_of_admins()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +71,7 @@ class Gate:
         self._cookie_name = f"vgpumgr-{port}-{secrets.token_hex(4)}"
         self._cookie = secrets.token_urlsafe(_BYTES)
         self._key = secrets.token_urlsafe(_BYTES)
+        self._code: str | None = secrets.token_urlsafe(_BYTES)
         self._wrong: deque[float] = deque(maxlen=MAX_WRONG)
         self.address = f"http://127.0.0.1:{port}{PAGE}/?token={self._token}"
 
@@ -85,7 +100,9 @@ class Gate:
         expired = self._clock.monotonic_s() >= self._end_s
         if given and request.method == "GET" and not expired:
             if self._take(given):
-                return self._enter(("Set-Cookie", self._format_cookie()), key=f"#key={self._key}")
+                return self._enter(
+                    ("Set-Cookie", self._format_cookie()), code=f"#code={self._code}"
+                )
             if not self._has_cookie(request):
                 return self._count_wrong()
         if expired or not self._has_cookie(request):
@@ -93,10 +110,20 @@ class Gate:
         # reloaded with the token in its address, or without a path
         if given or request.path == "/":
             return self._enter()
+        if request.path == KEY and request.method == "POST":
+            return self._exchange(request)
         if _is_of_api(request) and not _is_same(request.find("x-vgpumgr-page") or "", self._key):
             return self._answer_stranger(request)
         self._check_request(request)
         return None
+
+    def _exchange(self, request: Request) -> Reply:
+        """The key, for the code, which is then used."""
+        given = request.find("x-vgpumgr-page") or ""
+        if self._code is None or not _is_same(given, self._code):
+            return self._count_wrong()
+        self._code = None
+        return _answer_json(200, {"key": self._key})
 
     def _check_request(self, request: Request) -> None:
         """What the browser of the session may send."""
@@ -106,6 +133,10 @@ class Gate:
             raise AccessDeniedError(
                 "this page changes nothing", why="it was opened with --read-only"
             )
+        if self.read_only and _ADMINS.fullmatch(request.path):
+            raise AccessDeniedError(
+                "this page shows what a viewer may read", why="it was opened with --read-only"
+            )
 
     def _take(self, given: Sequence[str]) -> bool:
         """Whether it is the token, which is then used."""
@@ -114,9 +145,9 @@ class Gate:
         self._token = None
         return True
 
-    def _enter(self, *headers: tuple[str, str], key: str = "") -> Reply:
+    def _enter(self, *headers: tuple[str, str], code: str = "") -> Reply:
         no_store = ("Cache-Control", "no-store")
-        location = ("Location", f"{PAGE}/{key}")
+        location = ("Location", f"{PAGE}/{code}")
         return Reply(303, (location, no_store, *headers, *SECURITY_HEADERS))
 
     def _format_cookie(self) -> str:
@@ -152,10 +183,14 @@ class Gate:
 
 def answer_error(error: VgpumgrError, status: int) -> Reply:
     """The envelope of every error, as the daemon has it."""
-    body = json.dumps({"schema": "vgpumgr/v1", "error": error.as_dict()}).encode()
     more = (("Retry-After", "1"),) if status == 503 else ()
+    return _answer_json(status, {"schema": "vgpumgr/v1", "error": error.as_dict()}, *more)
+
+
+def _answer_json(status: int, data: object, *more: tuple[str, str]) -> Reply:
     kind = ("Content-Type", "application/json")
-    return Reply(status, (kind, ("Cache-Control", "no-store"), *more, *SECURITY_HEADERS), body)
+    headers = (kind, ("Cache-Control", "no-store"), *more, *SECURITY_HEADERS)
+    return Reply(status, headers, json.dumps(data).encode())
 
 
 def _answer_text(status: int, text: str) -> Reply:

@@ -12,8 +12,7 @@ import http
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 
 from vgpumgr.cli.gateway.gate import Gate, Reply, answer_error
 from vgpumgr.cli.gateway.requests import MAX_HEAD_BYTES, Request, read_head
@@ -41,6 +40,8 @@ _BODY_S = 30.0
 _WRITE_S = 30.0
 #: what a browser still sends after its request, before the connection ends
 _LINGER_S = 1.0
+#: in which requests under way end with the command
+_END_S = 2.0
 _PART = 64 << 10
 #: what goes on to the daemon, and what comes back
 _ASKED = ("accept", "if-match", "if-none-match", "last-event-id", "prefer")
@@ -52,13 +53,15 @@ _AWAY = (DaemonNotRunningError, RemoteHostError)
 class Gateway:
     """Serves one session."""
 
-    def __init__(self, gate: Gate, backend: HttpBackend) -> None:
+    def __init__(self, gate: Gate, backend: HttpBackend, command: str = "vgpumgr") -> None:
         self._gate = gate
+        # what the page learns beside the daemon's own answer: the program, with the machine or host that it is for
+        self._said = {"command": command} | ({"role": "viewer"} if gate.read_only else {})
         self._backend = backend
         self._waiting: dict[asyncio.Task[None], None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._calls: set[Call] = set()
-        self._pool = ThreadPoolExecutor(MAX_CALLS, "gateway")
+        self._threads: set[asyncio.Future[Reply | None]] = set()
 
     async def serve(self, listener: socket.socket, end: asyncio.Event, expires_s: float) -> None:
         """Until ``end``; what is under way ends with it, and with the session."""
@@ -73,8 +76,10 @@ class Gateway:
                 task.cancel()
             self._hang_up()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            # the threads write through this loop: it runs on until they have ended
-            await asyncio.to_thread(self._pool.shutdown)
+            # the threads write through this loop: it runs on until they have ended. One that still waits for ssh ends
+            # with the process
+            if self._threads:
+                await asyncio.wait(self._threads, timeout=_END_S)
 
     def _hang_up(self) -> None:
         for call in list(self._calls):
@@ -142,10 +147,10 @@ class Gateway:
         def write(data: bytes) -> None:
             asyncio.run_coroutine_threadsafe(_write(writer, data), loop).result()
 
-        call = Call(self._backend, request, body, write, as_viewer=self._gate.read_only)
+        call = Call(self._backend, request, body, write, self._said)
         self._calls.add(call)
         watch = asyncio.create_task(_await_hang_up(reader, call))
-        running = loop.run_in_executor(self._pool, call.run)
+        running = self._start(call)
         try:
             reply = await asyncio.shield(running)
             if reply is not None:
@@ -157,6 +162,22 @@ class Gateway:
             await asyncio.gather(watch, return_exceptions=True)
             self._calls.discard(call)
 
+    def _start(self, call: Call) -> asyncio.Future[Reply | None]:
+        """Its answer, from a thread of its own, for which no process waits at its end."""
+        loop = asyncio.get_running_loop()
+        running: asyncio.Future[Reply | None] = loop.create_future()
+        self._threads.add(running)
+        running.add_done_callback(self._threads.discard)
+
+        def run() -> None:
+            reply = call.run()
+            # the loop may have ended before
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(running.set_result, reply)
+
+        threading.Thread(target=run, name="gateway", daemon=True).start()
+        return running
+
 
 class Call:
     """One request to the daemon, in a thread."""
@@ -167,14 +188,13 @@ class Call:
         request: Request,
         body: bytes,
         write: Callable[[bytes], None],
-        *,
-        as_viewer: bool,
+        said: Mapping[str, str],
     ) -> None:
         self._backend = backend
         self._request = request
         self._body = body
         self._write = write
-        self._as_viewer = as_viewer
+        self._said = said
         self._lock = threading.Lock()
         self._stream: Stream | None = None
         self._over = False
@@ -182,6 +202,8 @@ class Call:
 
     def run(self) -> Reply | None:
         """Passes request and answer on; answers what to say where nothing came from the daemon."""
+        if self._over:
+            return None
         try:
             with contextlib.closing(self._backend.connect()) as stream:
                 if not self._keep(stream):
@@ -222,21 +244,21 @@ class Call:
         target = self._request.path if is_page else self._request.target
         body = None if self._request.reads else self._body
         with exchange(stream, self._request.method, target, body, asked) as answer:
-            if self._as_viewer and self._request.path == API and answer.status == 200:
-                answer = _as_viewer(answer)
+            if self._request.path == API and answer.status == 200:
+                answer = _add(answer, self._said)
             self._begun = True
             self._write(_format_head(answer.status, _list_headers(answer, is_page=is_page)))
             for part in answer.parts:
                 self._write(part)
 
 
-def _as_viewer(answer: OpenAnswer) -> OpenAnswer:
-    """What the daemon says of itself, to one who changes nothing."""
+def _add(answer: OpenAnswer, said: Mapping[str, str]) -> OpenAnswer:
+    """What the daemon says of itself, with what the gateway says of the session."""
     text = b"".join(answer.parts)
     headers = {k: v for k, v in answer.headers.items() if k != "content-length"}
     if not text:
         return OpenAnswer(answer.status, headers, iter(()))
-    body = json.dumps(json.loads(text) | {"role": "viewer"}).encode()
+    body = json.dumps(json.loads(text) | said).encode()
     headers["content-length"] = str(len(body))
     return OpenAnswer(answer.status, headers, iter((body,)))
 
