@@ -47,6 +47,10 @@ code, bodies = conditional(1, 1); ok(code); body = c_void_p.from_address(bodies)
 host = (u64 * 25)(); host[4], host[5], host[15], host[17] = 1, addressof(host), 2, p.value
 host[22], host[23], host[24] = 4, 1, 1
 for _ in range(2): assert cu.cuGraphAddMemcpyNode(byref(node), body, None, c_size_t(0), byref(host), None) == 801
+for _ in range(2):
+    ok(cu.cuStreamBeginCaptureToGraph(s, body, None, None, c_size_t(0), 2))
+    assert cu.cuMemcpyHtoDAsync_v2(p, host, c_size_t(8), s) == 801
+    assert cu.cuStreamEndCapture(s, byref(c_void_p())) == 901
 ok(cu.cuStreamBeginCaptureToGraph(s, body, None, None, c_size_t(0), 2))
 values = (c_void_p * 2)(addressof(h), addressof(p)); ok(cu.cuLaunchKernel(down, 1, 1, 1, 1, 1, 1, 0, s, values, None))
 ok(cu.cuStreamEndCapture(s, byref(c_void_p()))); ok(cu.cuGraphInstantiateWithFlags(byref(run), g, u64(0)))
@@ -62,5 +66,6 @@ ok(cu.cuStreamSynchronize(s)); assert value() == 0
         "vgpumgr: a conditional node of more than 256 bodies",
         "vgpumgr: a graph's node of that type, or with such edges,",
         "vgpumgr: a copy with host memory in the body of a conditional node",
+        "vgpumgr: a captured copy with host memory in the body of a conditional node",
     ]
     assert rig.status().violations.count == 0
