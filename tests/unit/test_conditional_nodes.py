@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim import cuda_harness
-from tests.unit.calls_rig import PROGRAM_S, simulated_channel, start_python
+from tests.unit.calls_rig import PROGRAM_S, run_python, simulated_channel, start_python
 from tests.unit.transport_rig import Rig
 
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
@@ -69,3 +69,25 @@ ok(cu.cuStreamSynchronize(s)); assert value() == 0
         "vgpumgr: a captured copy with host memory in the body of a conditional node",
     ]
     assert rig.status().violations.count == 0
+
+
+def test_an_update_finds_the_graph_free_when_its_executable_graph_has_been_destroyed(
+    rig: Rig,
+) -> None:
+    run_python(
+        rig,
+        """
+context(); u64 = ctypes.c_uint64
+def graph():
+    g, h, node = c_void_p(), u64(), c_void_p(); ok(cu.cuGraphCreate(byref(g), 0))
+    ok(cu.cuGraphConditionalHandleCreate(byref(h), g, None, 1, 1))
+    made = (u64 * 32)(13); made[2], made[3] = h.value, 1 << 32
+    ok(cu.cuGraphAddNode(byref(node), g, None, c_size_t(0), byref(made))); return g
+def instantiate(g):
+    run = c_void_p(); ok(cu.cuGraphInstantiateWithFlags(byref(run), g, u64(0))); return run
+a, b = graph(), graph(); run, s = instantiate(a), c_void_p(); ok(cu.cuStreamCreate(byref(s), 1))
+for _ in range(100):
+    other = instantiate(b); ok(cu.cuGraphLaunch(other, s)); ok(cu.cuGraphExecDestroy(other))
+    for g in (b, a): ok(cu.cuGraphExecUpdate_v2(run, g, byref((u64 * 4)())))
+""",
+    )
