@@ -476,6 +476,77 @@ static void try_body(struct wk_call *c)
 					      CUDA_SUCCESS && !list_nodes(c, body.created));
 }
 
+/* The body of one more node that decides. */
+static uint64_t make_body(struct wk_call *c, uint64_t graph, uint64_t slot, uint32_t node)
+{
+	struct vg_graph_body_request body = { .created = vg_handle_make(VG_TAG_GRAPH, 1, slot), .graph = graph, .node = node };
+	uint64_t condition = add_condition(c, graph);
+
+	must("a node", condition && add_conditional(c, graph, condition, 1) == CUDA_SUCCESS);
+	must("its body", !wk_reserve(c, WK_GRAPH, body.created) && wk_do_graph_body(c, &body) == CUDA_SUCCESS);
+	return body.created;
+}
+
+/* The stream that captures into a body goes; what it captured is the graph's, held, charged and checked, and the graph may go. */
+static void try_stale(struct wk_call *c)
+{
+	uint64_t graph = make_graph(c), body = make_body(c, graph, graphs + 1, 0), at;
+	struct vg_graph_instantiate_request run = { .created = vg_handle_make(VG_TAG_GRAPH_EXEC, 1, 1), .graph = graph };
+	struct wk_object *held WK_HELD = NULL, *exec WK_HELD = NULL;
+	struct vg_graph_node_destroy_request node = { .graph = graph };
+
+	must("others capture", wk_do_capture_begin(c, &(struct vg_capture_begin_request){ .stream = open_stream(c, 1) }) == CUDA_SUCCESS &&
+				       wk_capture_note(c, NULL, 1000) == CUDA_SUCCESS);
+	at = capture_into(c, body, 2);
+	must("a slot", !wk_reserve(c, WK_GRAPH_EXEC, run.created));
+	must("nothing is made of it now", wk_do_graph_instantiate(c, &run) == CUDA_ERROR_INVALID_VALUE);
+	end_stream(c, at);
+	must("it is made", wk_do_graph_instantiate(c, &run) == CUDA_SUCCESS);
+	must("the graph", wk_hold(c, WK_GRAPH, graph, &held) == CUDA_SUCCESS &&
+				  wk_hold(c, WK_GRAPH_EXEC, run.created, &exec) == CUDA_SUCCESS);
+	must("what it got is held", held->graph->holds.count == 1 && exec->graph->holds.count == 1);
+	must("it pays for no other's", held->graph->weight >= 4 && held->graph->weight < 1000);
+	end_stream(c, capture_into(c, body, 3));
+	must("the node goes", wk_do_graph_node_destroy(c, &node) == CUDA_SUCCESS);
+	end_stream(c, capture_into(c, make_body(c, graph, graphs + 2, ++node.node), 4));
+	must("the graph goes", wk_do_graph_destroy(c, &(struct vg_graph_destroy_request){ .graph = graph }) == CUDA_SUCCESS &&
+				       !list_nodes(c, graph));
+}
+
+/* The driver ends a capture's graph with its stream, and the bodies inside of it. */
+static void try_lost(struct wk_call *c)
+{
+	uint64_t graph = vg_handle_make(VG_TAG_GRAPH, 1, graphs), at = open_stream(c, 1), body, inner;
+	struct vg_graph_body_request again = { .created = vg_handle_make(VG_TAG_GRAPH, 1, graphs + 2) };
+
+	must("a capture", wk_do_capture_begin(c, &(struct vg_capture_begin_request){ .stream = at }) == CUDA_SUCCESS &&
+				  !wk_reserve(c, WK_GRAPH, graph) &&
+				  wk_do_capture_graph(c, &(struct vg_capture_graph_request){ .stream = at, .created = graph }) ==
+					  CUDA_SUCCESS);
+	body = make_body(c, graph, graphs + 3, 0);
+	must("a node inside", add_conditional(c, body, add_condition(c, body), 1) == CUDA_SUCCESS);
+	inner = capture_into(c, body, 2);
+	end_stream(c, at);
+	again.graph = body;
+	must("a body", !wk_reserve(c, WK_GRAPH, again.created) && wk_do_graph_body(c, &again) == CUDA_ERROR_INVALID_VALUE);
+	must("it takes no node", add_host(c, body, 0, NUMBER) == CUDA_ERROR_INVALID_VALUE && !list_nodes(c, body));
+	must("it takes no capture", wk_do_capture_into(c, &(struct vg_capture_into_request){
+								.stream = open_stream(c, 3), .graph = body }) == CUDA_ERROR_INVALID_VALUE);
+	must("nothing is kept", wk_do_capture_finish(c, &(struct vg_capture_finish_request){ .stream = inner, .graph = body }) !=
+					CUDA_SUCCESS);
+	capture_other(c, 4);
+	must("it goes", wk_do_graph_destroy(c, &(struct vg_graph_destroy_request){ .graph = graph }) == CUDA_SUCCESS);
+}
+
+static void try_deep(struct wk_call *c)
+{
+	uint64_t graph = make_graph(c);
+
+	for (uint64_t depth = 1; depth <= WK_DEPTH; depth++)
+		graph = make_body(c, graph, graphs + depth, 0);
+	must("bodies have a depth", add_conditional(c, graph, add_condition(c, graph), 1) == CUDA_ERROR_NOT_SUPPORTED);
+}
+
 int main(int argc, char **argv)
 {
 	struct wk_session *s = wk_session_create(&lane);
@@ -511,6 +582,12 @@ int main(int argc, char **argv)
 		try_deciding(&c);
 	else if (!strcmp(argv[1], "body"))
 		try_body(&c);
+	else if (!strcmp(argv[1], "stale"))
+		try_stale(&c);
+	else if (!strcmp(argv[1], "lost"))
+		try_lost(&c);
+	else if (!strcmp(argv[1], "deep"))
+		try_deep(&c);
 	else if (!strcmp(argv[1], "elsewhere"))
 		try_elsewhere(&c);
 	else

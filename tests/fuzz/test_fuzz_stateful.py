@@ -238,6 +238,9 @@ def test_graphs_take_no_more_than_they_are_charged_for(sanitizer: str, tmp_path:
         "later",
         "deciding",
         "body",
+        "stale",
+        "lost",
+        "deep",
     )
     for case in cases:
         run(program, case)

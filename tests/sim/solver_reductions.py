@@ -62,6 +62,9 @@ def generalised(s: Solver) -> None:
             s.status(method, 4, *shapes[1:], *s.area(letter, method, *shapes), info)
             == INVALID_VALUE
         )
+        # more work than LAPACK counts
+        large = (1, VALUES, LOWER, 40000, x, 40000, y, 40000, w, x, 32 * 40001, info)
+        assert s.status(method, *large) == INVALID_VALUE
         s.ended("SyevjInfo", made)
 
 
@@ -167,6 +170,15 @@ def of_factors(s: Solver) -> None:
             ):
                 want[[row - 1, pivot - 1]] = want[[pivot - 1, row - 1]]
             close(s.read(x, n, 4, dtype), want, letter)
+        # the last column ends where the matrix does
+        flat = np.arange(13).astype(dtype)
+        x = s.upload(flat)
+        s.do(f"{letter}laswp", 2, x, 8, 1, 2, s.upload(np.array([5, 2], "i4")), 1)
+        s.good(s.wait())
+        got = np.zeros(13, dtype)
+        s.download(x, got)
+        flat[[0, 4, 8, 12]] = flat[[4, 0, 12, 8]]
+        assert np.array_equal(got, flat)
         assert s.status(f"{letter}laswp", 4, x, lda, 0, 3, s.upload(order), 1) == INVALID_VALUE
         assert (
             s.status(f"{letter}laswp", 4, x, lda, 1, lda + 1, s.upload(order), 1) == INVALID_VALUE

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim import cuda_harness
-from tests.unit.calls_rig import PROGRAM_S, simulated_channel, start_python
+from tests.unit.calls_rig import PROGRAM_S, run_python, simulated_channel, start_python
 from tests.unit.transport_rig import Rig
 
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
@@ -47,6 +47,10 @@ code, bodies = conditional(1, 1); ok(code); body = c_void_p.from_address(bodies)
 host = (u64 * 25)(); host[4], host[5], host[15], host[17] = 1, addressof(host), 2, p.value
 host[22], host[23], host[24] = 4, 1, 1
 for _ in range(2): assert cu.cuGraphAddMemcpyNode(byref(node), body, None, c_size_t(0), byref(host), None) == 801
+for _ in range(2):
+    ok(cu.cuStreamBeginCaptureToGraph(s, body, None, None, c_size_t(0), 2))
+    assert cu.cuMemcpyHtoDAsync_v2(p, host, c_size_t(8), s) == 801
+    assert cu.cuStreamEndCapture(s, byref(c_void_p())) == 901
 ok(cu.cuStreamBeginCaptureToGraph(s, body, None, None, c_size_t(0), 2))
 values = (c_void_p * 2)(addressof(h), addressof(p)); ok(cu.cuLaunchKernel(down, 1, 1, 1, 1, 1, 1, 0, s, values, None))
 ok(cu.cuStreamEndCapture(s, byref(c_void_p()))); ok(cu.cuGraphInstantiateWithFlags(byref(run), g, u64(0)))
@@ -62,5 +66,28 @@ ok(cu.cuStreamSynchronize(s)); assert value() == 0
         "vgpumgr: a conditional node of more than 256 bodies",
         "vgpumgr: a graph's node of that type, or with such edges,",
         "vgpumgr: a copy with host memory in the body of a conditional node",
+        "vgpumgr: a captured copy with host memory in the body of a conditional node",
     ]
     assert rig.status().violations.count == 0
+
+
+def test_an_update_finds_the_graph_free_when_its_executable_graph_has_been_destroyed(
+    rig: Rig,
+) -> None:
+    run_python(
+        rig,
+        """
+context(); u64 = ctypes.c_uint64
+def graph():
+    g, h, node = c_void_p(), u64(), c_void_p(); ok(cu.cuGraphCreate(byref(g), 0))
+    ok(cu.cuGraphConditionalHandleCreate(byref(h), g, None, 1, 1))
+    made = (u64 * 32)(13); made[2], made[3] = h.value, 1 << 32
+    ok(cu.cuGraphAddNode(byref(node), g, None, c_size_t(0), byref(made))); return g
+def instantiate(g):
+    run = c_void_p(); ok(cu.cuGraphInstantiateWithFlags(byref(run), g, u64(0))); return run
+a, b = graph(), graph(); run, s = instantiate(a), c_void_p(); ok(cu.cuStreamCreate(byref(s), 1))
+for _ in range(100):
+    other = instantiate(b); ok(cu.cuGraphLaunch(other, s)); ok(cu.cuGraphExecDestroy(other))
+    for g in (b, a): ok(cu.cuGraphExecUpdate_v2(run, g, byref((u64 * 4)())))
+""",
+    )

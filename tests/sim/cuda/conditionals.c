@@ -464,6 +464,83 @@ static void ends(void)
 	OK(cuGraphDestroy(g));
 }
 
+/* A stream goes that captures into a body, or that has the graph around it: what is left may be used and ended. */
+static void ended_by_their_streams(void)
+{
+	begin_deciding();
+	CUstream s = stream(CU_STREAM_NON_BLOCKING), inner = stream(CU_STREAM_NON_BLOCKING);
+	CUstreamCaptureStatus status;
+	CUgraph g = new_graph(), body, same;
+	CUgraphNode node = conditional_node(g, NULL, 0, new_handle(g, 1, 1), CU_GRAPH_COND_TYPE_IF, 1, &body);
+	CUgraphExec e;
+
+	OK(cuStreamBeginCaptureToGraph(s, body, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
+	add(0, 1, s);
+	OK(cuStreamDestroy(s));
+	run_graph(instantiate(g)); /* with what it got */
+	EXPECT(value(0) == 1);
+	for (int ends_node = 0; ends_node < 2; ends_node++) {
+		g = new_graph();
+		node = conditional_node(g, NULL, 0, new_handle(g, 1, 1), CU_GRAPH_COND_TYPE_IF, 1, &body);
+		s = stream(CU_STREAM_NON_BLOCKING);
+		OK(cuStreamBeginCaptureToGraph(s, body, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
+		OK(cuStreamDestroy(s));
+		if (ends_node)
+			OK(cuGraphDestroyNode(node));
+		OK(cuGraphDestroy(g));
+		OK(cuGraphCreate(&g, 0));
+	}
+	s = stream(CU_STREAM_NON_BLOCKING);
+	OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuStreamGetCaptureInfo(s, &status, NULL, &g, NULL, NULL, NULL));
+	conditional_node(g, NULL, 0, new_handle(g, 1, 1), CU_GRAPH_COND_TYPE_IF, 1, &body);
+	OK(cuStreamBeginCaptureToGraph(inner, body, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuStreamDestroy(s));
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiate(&e, body, 0));
+	cuStreamEndCapture(inner, &same);
+	OK(cuStreamDestroy(inner));
+	add(1, 1, 0);
+	EXPECT(value(1) == 1);
+}
+
+/* Captures that are never ended leave nothing behind. */
+static void dropped_captures(void)
+{
+	begin_deciding();
+	enum { BODIES = 256 };
+	CUstreamCaptureStatus status;
+	CUgraph g, bodies[BODIES];
+	CUstream s;
+
+	for (int i = 0; i < 30; i++) {
+		s = stream(CU_STREAM_NON_BLOCKING);
+		OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+		OK(cuStreamGetCaptureInfo(s, &status, NULL, &g, NULL, NULL, NULL));
+		conditional_node(g, NULL, 0, new_handle(g, 0, 0), CU_GRAPH_COND_TYPE_SWITCH, BODIES, bodies);
+		OK(cuStreamDestroy(s));
+	}
+	new_graph();
+}
+
+static void as_deep_as_it_goes(void)
+{
+	begin_deciding();
+	CUgraph outer = new_graph(), g = outer;
+	CUgraphConditionalHandle h;
+	CUgraphNodeParams p;
+	CUgraphNode node;
+
+	for (int i = 0; i < 64; i++)
+		conditional_node(g, NULL, 0, new_handle(outer, 1, CU_GRAPH_COND_ASSIGN_DEFAULT), CU_GRAPH_COND_TYPE_IF, 1, &g);
+	add_node(g, NULL, 0, 0, 1);
+	run_graph(instantiate(outer));
+	EXPECT(value(0) == 1);
+	h = new_handle(g, 1, 0);
+	p = conditional(h, CU_GRAPH_COND_TYPE_IF, 1);
+	EXPECT_ERROR(CUDA_ERROR_NOT_SUPPORTED, cuGraphAddNode(&node, g, NULL, NULL, 0, &p));
+	OK(cuGraphDestroy(outer));
+}
+
 static void a_loop_without_end(void)
 {
 	begin_deciding();
@@ -510,6 +587,9 @@ int main(int argc, char **argv)
 		{ "what_no_body_has", what_no_body_has },
 		{ "changed_where_they_run", changed_where_they_run },
 		{ "ends", ends },
+		{ "ended_by_their_streams", ended_by_their_streams },
+		{ "dropped_captures", dropped_captures },
+		{ "as_deep_as_it_goes", as_deep_as_it_goes },
 		{ "a_loop_without_end", a_loop_without_end },
 		{ "a_handle_that_is_none", a_handle_that_is_none },
 		{ .name = NULL },

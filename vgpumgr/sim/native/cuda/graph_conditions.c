@@ -10,6 +10,8 @@
 
 #include <any_node.h>
 
+enum { DEPTH = 64 }; /* of bodies inside of one another */
+
 /* ---- handles */
 
 CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *out, CUgraph handle, CUcontext context, unsigned int initial,
@@ -88,6 +90,7 @@ static CUresult find_free(struct context *ctx, const struct graph *g, const CUDA
 CUresult conditional_add(CUgraphNode *out, CUgraph handle, const CUgraphNode *deps, size_t n, CUDA_CONDITIONAL_NODE_PARAMS *p)
 {
 	struct graph_node made, *node;
+	unsigned int depth = 0;
 	struct condition *c;
 	struct graph *g;
 	CUresult r;
@@ -99,9 +102,12 @@ CUresult conditional_add(CUgraphNode *out, CUgraph handle, const CUgraphNode *de
 		r = graph_check_nodes(g, deps, n);
 	if (r == CUDA_SUCCESS)
 		r = find_free(ctx, g, p, &c);
-	for (const struct graph *a = g; r == CUDA_SUCCESS && a->parent; a = a->parent->graph)
+	for (const struct graph *a = g; r == CUDA_SUCCESS && a->parent; a = a->parent->graph) {
 		if (a->parent->type == CU_GRAPH_NODE_TYPE_GRAPH) /* a child graph may have none */
 			r = CUDA_ERROR_INVALID_VALUE;
+		else if (++depth >= DEPTH) /* each is copied, run and ended by the one around it */
+			r = CUDA_ERROR_NOT_SUPPORTED;
+	}
 	if (r != CUDA_SUCCESS)
 		return r;
 	node = make(c, p, &made) ? graph_add(g, &made, (struct graph_node *const *)deps, n) : NULL;
@@ -190,16 +196,17 @@ static CUresult submit(CUstream handle, struct op *op)
 
 CUresult conditions_begin(const struct graph *g, CUstream stream)
 {
-	size_t n = gather(g, NULL, 0);
 	struct begin_op *b;
+	size_t n;
 
+	DRV_LOCKED(); /* an update changes what is counted */
+	n = gather(g, NULL, 0);
 	if (!n)
 		return CUDA_SUCCESS;
 	b = calloc(1, sizeof(*b) + n * sizeof(b->at[0]));
 	if (!b)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	b->op = (struct op){ .run = run_begin, .release = release_begin };
-	DRV_LOCKED();
 	b->n = gather(g, b->at, 0);
 	for (size_t i = 0; i < n; i++)
 		b->at[i]->refs++;

@@ -36,6 +36,12 @@ static int begin_triangle(void *handle, int type, const char *routine, int uplo,
 
 /* ---- generalised eigenproblems of symmetric and Hermitian matrices */
 
+/* Work of any kind: LAPACK counts it in 32 bits. */
+static int64_t most_elements(int64_t n)
+{
+	return 2 * n * n + 6 * n + 64;
+}
+
 static void run_sygvd(struct job *j)
 {
 	typedef void real_fn(const int *, const char *, const char *, const int *, void *, const int *, void *, const int *, void *, void *,
@@ -44,7 +50,7 @@ static void run_sygvd(struct job *j)
 				void *, const int *, void *, const int *, int *, const int *, int *, size_t, size_t);
 	int64_t n = j->n, size = (int64_t)bl_size(j->type), real = (int64_t)bl_size(sv_real(j->type));
 	/* the most that LAPACK takes of each kind */
-	int elements = (int)(2 * n * n + 6 * n + 64), reals = (int)(2 * n * n + 5 * n + 64), integers = (int)(5 * n + 16);
+	int elements = (int)most_elements(n), reals = (int)(2 * n * n + 5 * n + 64), integers = (int)(5 * n + 16);
 	char *area = sv_area(j, elements * size + reals * real + integers * (int64_t)sizeof(int)), *more;
 	int *numbers;
 
@@ -68,7 +74,8 @@ int sv_sygvd(void *handle, int type, int problem, int vectors, int uplo, int n, 
 	struct job j;
 	int status = begin_triangle(handle, type, bl_is_complex(type) ? "hegvd_" : "sygvd_", uplo, n, a, lda, &j);
 
-	if (status == SV_SUCCESS && (problem < 1 || problem > 3 || vectors < 0 || vectors > 1 || sv_short(ldb, n)))
+	if (status == SV_SUCCESS && (problem < 1 || problem > 3 || vectors < 0 || vectors > 1 || sv_short(ldb, n) ||
+				     most_elements(n) > INT32_MAX))
 		status = SV_INVALID_VALUE;
 	if (status == SV_SUCCESS)
 		status = add_area(&j, area, bytes, sv_elements(n, 0), info);
@@ -250,7 +257,7 @@ static void run_ormtr(struct job *j)
 	void (*ormtr)(const char *, const char *, const char *, const int *, const int *, const void *, const int *, const void *, void *,
 		      const int *, void *, const int *, int *, size_t, size_t, size_t);
 	/* as LAPACK's blocks, and their triangular factors */
-	int elements = (int)sv_elements(2 * j->m, 2 * j->n) + 65 * 64;
+	int elements = (int)sv_least(sv_elements(2 * (int64_t)j->m, 2 * (int64_t)j->n) + 65 * 64, INT32_MAX);
 	void *area = sv_area(j, elements * (int64_t)bl_size(j->type));
 
 	if (!area)
@@ -373,17 +380,41 @@ int sv_trtri(void *handle, int type, int uplo, int diag, int64_t n, void *a, int
 	return sv_post(handle, &j);
 }
 
+/* From the end where the step is negative. */
+static int pivot_of(const struct job *j, int row)
+{
+	int64_t step = j->nrhs > 0 ? j->nrhs : -(int64_t)j->nrhs;
+
+	return ((const int *)j->pivots)[j->m - 1 + (row - j->m) * step];
+}
+
+static bool is_row(const struct job *j, int pivot)
+{
+	return pivot >= 1 && pivot <= j->lda;
+}
+
+/* Whether all rows that pivots name are there; how many the matrix has, nothing says. */
+static bool reach_rows(struct job *j)
+{
+	int most = j->k;
+
+	for (int row = j->m; row <= j->k; row++)
+		if (is_row(j, pivot_of(j, row)) && pivot_of(j, row) > most)
+			most = pivot_of(j, row);
+	return bl_reach(&j->work, j->a, ((int64_t)j->lda * (j->n - 1) + most) * (int64_t)bl_size(j->type));
+}
+
 /* Pivots that name no row of the matrix are left alone: LAPACK would write elsewhere. */
 static void run_laswp(struct job *j)
 {
-	const int *pivots = j->pivots;
 	int step = j->nrhs, from = step > 0 ? j->m : j->k, end = step > 0 ? j->k + 1 : j->m - 1, way = step > 0 ? 1 : -1;
 
+	if (!j->n || !reach_rows(j))
+		return;
 	for (int row = from; row != end; row += way) {
-		/* from the end where the step is negative */
-		int pivot = pivots[step > 0 ? j->m - 1 + (int64_t)(row - j->m) * step : j->m - 1 + (int64_t)(row - j->m) * -step];
+		int pivot = pivot_of(j, row);
 
-		if (pivot < 1 || pivot > j->lda || pivot == row)
+		if (!is_row(j, pivot) || pivot == row)
 			continue;
 		for (int64_t col = 0; col < j->n; col++) {
 			double complex one = bl_load(j->a, j->type, col * j->lda + row - 1);
@@ -411,7 +442,7 @@ int sv_laswp(void *handle, int type, int n, void *a, int lda, int first, int las
 	j.a = a;
 	j.lda = lda;
 	j.pivots = (void *)pivots;
-	sv_matrix(&j, a, lda, n, lda);
+	sv_matrix(&j, a, last, n, lda);
 	sv_span(&j, pivots, (first + count * (step > 0 ? step : -(int64_t)step)) * (int64_t)sizeof *pivots);
 	j.compute = run_laswp;
 	return sv_post(handle, &j);

@@ -2,7 +2,7 @@
 /* The calls that begin, end and ask about captures. */
 #include "captures.h"
 #include "graph.h"
-#include "graph_about.h"
+#include "graph_children.h"
 #include "graph_records.h"
 #include "hosts.h"
 

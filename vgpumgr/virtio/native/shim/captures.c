@@ -4,6 +4,7 @@
  * here. While any does, what is posted is waited for, so that each call tells its own error.
  */
 #include "captures.h"
+#include "graph_children.h"
 #include "hosts.h"
 
 #include <pthread.h>
@@ -33,6 +34,7 @@ static void end_graph(struct capture *c)
 		return;
 	if (c->made) {
 		vg_send_graph_destroy(&in);
+		shim_children_end(c->object, SHIM_EVERY_NODE);
 		shim_hosts_drop(c->object);
 	}
 	shim_object_recycle(SHIM_GRAPH, c->graph);
@@ -346,7 +348,7 @@ CUresult shim_capture_no_graph(uint64_t id)
 
 	pthread_mutex_lock(&lock);
 	for (struct capture *c = captures; c; c = c->next)
-		found |= c->graph && c->graph == id;
+		found |= c->graph && c->graph == id && !c->given; /* one of the program's has ended */
 	pthread_mutex_unlock(&lock);
 	return found ? (CUresult)shim_unsupported("the use of a graph that is being captured", &told) : CUDA_ERROR_INVALID_VALUE;
 }

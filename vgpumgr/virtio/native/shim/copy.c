@@ -7,9 +7,20 @@
 #include "copies.h"
 
 #include "captures.h"
+#include "graph_handles.h"
 #include "hosts.h"
 
 #include <string.h>
+
+/* Whether a stream captures into the body of a conditional node. */
+static bool is_in_body(uint64_t context, uint64_t stream)
+{
+	struct vg_capture_status_request in = { .context = context, .stream = stream };
+	struct vg_capture_status_reply out;
+
+	return vg_send_capture_status(&in, &out) == CUDA_SUCCESS && out.status == CU_STREAM_CAPTURE_STATUS_ACTIVE &&
+	       shim_graph_is_inside(shim_capture_graph_of(stream, out.number));
+}
 
 /* A copy with the program's memory in a graph; *done: that it was. */
 CUresult shim_capture_copy(uint64_t context, uint64_t stream, const struct cuda_copy *copy, bool to_device, bool from_device,
@@ -19,6 +30,10 @@ CUresult shim_capture_copy(uint64_t context, uint64_t stream, const struct cuda_
 	CUresult r;
 
 	*done = shim_capturing(context, stream, &r);
+	if (*done && is_in_body(context, stream)) {
+		SHIM_CAPTURE_REFUSE(context, stream, "a captured copy with host memory in the body of a conditional node");
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
 	return *done ? shim_capture_host(stream, &host) : r;
 }
 

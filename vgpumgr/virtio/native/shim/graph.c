@@ -2,7 +2,7 @@
 /* Graphs: made, asked, made executable, launched. A launch is one frame that nobody waits for. */
 #include "graph.h"
 #include "captures.h"
-#include "graph_about.h"
+#include "graph_children.h"
 #include "graph_reads.h"
 #include "hosts.h"
 #include "managed.h"

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "graph_about.h"
+#include "graph_children.h"
 #include "graph_reads.h"
 #include "hosts.h"
 
@@ -128,21 +128,6 @@ SHIM_API CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode s
 }
 
 /* ---- child graphs */
-
-void shim_children_end(struct shim_object *graph, uint32_t node)
-{
-	struct shim_object *o;
-	uint64_t child;
-
-	while ((child = shim_child_take(graph, node))) {
-		o = shim_object_get(SHIM_GRAPH, child);
-		if (!o || !shim_object_retire(o, child))
-			continue;
-		shim_children_end(o, SHIM_EVERY_NODE);
-		shim_hosts_drop(o);
-		shim_object_recycle(SHIM_GRAPH, child);
-	}
-}
 
 static CUresult make_child(const struct shim_node *node, struct shim_object *graph, uint64_t *made)
 {

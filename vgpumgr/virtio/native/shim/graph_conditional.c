@@ -7,11 +7,11 @@
 
 #include <any_node.h>
 
-#include "graph_about.h"
+#include "graph_children.h"
 #include "graph_place.h"
 #include "graph_reads.h"
 
-enum { BODIES = 256 };
+enum { BODIES = 256, DEPTH = 64 };
 
 /* CUDA_ERROR_NOT_SUPPORTED: another one than the current. */
 static CUresult check_context(CUcontext wanted, uint64_t current)
@@ -112,15 +112,28 @@ static CUresult put_bodies(const struct shim_place *p, uint32_t number, struct b
 	return CUDA_SUCCESS;
 }
 
-static CUresult check(const CUDA_CONDITIONAL_NODE_PARAMS *p, uint64_t context)
+/* How many bodies a graph is inside of. */
+static unsigned int depth_of(uint64_t graph)
 {
-	static atomic_flag told = ATOMIC_FLAG_INIT;
+	const struct shim_object *o = shim_object_get(SHIM_GRAPH, graph);
+	unsigned int depth = 0;
+
+	for (; o && o->graph.parent; o = shim_object_get(SHIM_GRAPH, o->graph.parent))
+		depth++;
+	return depth;
+}
+
+static CUresult check(const CUDA_CONDITIONAL_NODE_PARAMS *p, uint64_t context, uint64_t graph)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT, told_depth = ATOMIC_FLAG_INIT;
 	unsigned int most = p->type == CU_GRAPH_COND_TYPE_IF ? 2 : p->type == CU_GRAPH_COND_TYPE_WHILE ? 1 : UINT32_MAX;
 
 	if (p->type > CU_GRAPH_COND_TYPE_SWITCH || !p->size || p->size > most)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (p->size > BODIES)
 		return shim_unsupported("a conditional node of more than 256 bodies", &told);
+	if (depth_of(graph) >= DEPTH)
+		return shim_unsupported("a conditional node inside of 64 others", &told_depth);
 	return check_context(p->ctx, context);
 }
 
@@ -134,7 +147,7 @@ CUresult conditional_add(CUgraphNode *out, CUgraph hGraph, const CUgraphNode *de
 	CUresult r = shim_place_add(&p, out, hGraph, dependencies, count);
 
 	if (r == CUDA_SUCCESS)
-		r = check(params, p.context);
+		r = check(params, p.context, p.graph);
 	if (r == CUDA_SUCCESS)
 		r = reserve(p.context, params->size, &b);
 	if (r != CUDA_SUCCESS)

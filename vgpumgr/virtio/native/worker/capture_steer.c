@@ -19,6 +19,7 @@ void wk_graph_unuse(struct wk_use *use)
 		pthread_mutex_unlock(&wk_numbers_lock);
 	use->locked = false;
 	wk_release_held(&use->stream);
+	wk_release_held(&use->outer);
 	wk_release_held(&use->graph);
 }
 
@@ -84,9 +85,9 @@ CUresult wk_capture_charge(struct wk_graph *graph, uint32_t count)
 }
 
 /* The same of a body, whose graph has more than what was captured into this one. */
-static CUresult charge_body(struct wk_session *s, struct wk_graph *all, const struct wk_graph *body)
+static CUresult charge_body(uint64_t charged, struct wk_graph *all, const struct wk_graph *body)
 {
-	uint64_t made = body->count - body->before, more = made > s->captured ? made - s->captured : 0;
+	uint64_t made = body->count - body->before, more = made > charged ? made - charged : 0;
 
 	if (more && !wk_nodes_charge(more))
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -94,22 +95,23 @@ static CUresult charge_body(struct wk_session *s, struct wk_graph *all, const st
 	return CUDA_SUCCESS;
 }
 
-/* Charges the graph for all nodes captured meanwhile: it is not known which capture they came from. */
+/* Charges the graph for all nodes captured since its capture began: it is not known which capture they came from. */
 static CUresult keep(struct wk_call *c, struct wk_object *o)
 {
 	struct wk_object *context = c->context;
 	struct wk_session *s = c->session;
 	struct wk_graph *g = o->graph, *all = wk_graph_all(o);
-	CUresult r = wk_nodes_charge(s->captured) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	uint64_t meanwhile = g->given && s->captured >= g->noted ? s->captured - g->noted : s->captured;
+	CUresult r = wk_nodes_charge(meanwhile) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 
 	if (r == CUDA_SUCCESS)
-		all->weight += s->captured;
+		all->weight += meanwhile;
 	if (r == CUDA_SUCCESS)
 		r = wk_holds_add_all(&all->holds, &s->capture_holds);
 	if (r == CUDA_SUCCESS)
 		r = wk_numbers_rest(g, o->driver);
 	if (r == CUDA_SUCCESS)
-		r = g->body ? charge_body(s, all, g) : wk_capture_charge(g, g->count);
+		r = g->body ? charge_body(meanwhile, all, g) : wk_capture_charge(g, g->count);
 	c->context = o->context; /* whose memory it uses: the call may be another's */
 	if (r == CUDA_SUCCESS)
 		r = wk_capture_check(c, g);
@@ -126,14 +128,40 @@ static void let_go(struct wk_call *c, struct wk_object *o, uint64_t handle)
 		wk_remove(c, WK_GRAPH, handle);
 }
 
+/*
+ * Under the lock. The outermost graph that this one is inside of may be a capture's: its stream is then held, since the
+ * driver ends the graph, and all inside of it, with that. CUDA_ERROR_INVALID_VALUE: it has ended.
+ */
+static CUresult hold_outer(struct wk_call *c, const struct wk_object *graph, struct wk_object **outer)
+{
+	const struct wk_object *o = graph;
+	struct wk_tip tip = { .capture = 0 };
+	CUresult r = CUDA_ERROR_INVALID_VALUE;
+	uint64_t stream;
+
+	*outer = NULL;
+	while (o->owner->kind == WK_GRAPH)
+		o = o->owner;
+	if (o == graph || !o->lent)
+		return CUDA_SUCCESS;
+	stream = atomic_load(&o->graph->stream);
+	if (stream)
+		r = wk_capture_tip(c, stream, outer, &tip);
+	if (r == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || (r == CUDA_SUCCESS && tip.capture == o->graph->capture))
+		return CUDA_SUCCESS;
+	wk_release_held(outer);
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
 /* Under the lock: no stream captures into the guest's graph any more, and no capture_finish has said so. */
 static CUresult keep_given(struct wk_call *c, struct wk_object *o)
 {
+	struct wk_object *outer WK_HELD = NULL;
 	uint64_t handle = wk_handle_of(c->session, o);
 	CUresult r;
 
 	atomic_store(&o->graph->stream, 0);
-	if (!handle)
+	if (!handle || hold_outer(c, o, &outer) != CUDA_SUCCESS)
 		return CUDA_ERROR_INVALID_VALUE;
 	r = keep(c, o);
 	if (r != CUDA_SUCCESS)
@@ -177,6 +205,14 @@ void wk_capture_gone(struct wk_call *c)
 	pthread_mutex_unlock(&wk_numbers_lock);
 }
 
+/* What is inside of a capture's graph is used under the lock. */
+static void unlock(struct wk_use *use)
+{
+	if (!use->outer)
+		pthread_mutex_unlock(&wk_numbers_lock);
+	use->locked = use->outer;
+}
+
 /* Under the lock: whether the capture goes on; a graph of the guest's own is a graph as any other when it does not. */
 static CUresult check(struct wk_call *c, struct wk_use *use)
 {
@@ -191,31 +227,90 @@ static CUresult check(struct wk_call *c, struct wk_use *use)
 		return CUDA_ERROR_INVALID_VALUE;
 	r = keep_given(c, use->graph);
 	wk_numbers_drop(c->session, g->capture);
-	pthread_mutex_unlock(&wk_numbers_lock);
-	use->locked = false;
+	unlock(use);
 	return r;
+}
+
+static bool is_inside(const struct wk_object *o, const struct wk_object *graph, uint32_t place)
+{
+	for (; o->kind == WK_GRAPH; o = o->owner)
+		if (o->owner == graph)
+			return place == WK_EVERY_NODE || o->graph->place == place;
+	return false;
+}
+
+/* Under the lock. */
+static bool captured_inside(struct wk_call *c, const struct wk_object *graph, uint32_t place)
+{
+	struct wk_numbering *n = c->session->numberings;
+
+	while (n) {
+		struct wk_object *o = n->graph, *stream WK_HELD = NULL;
+		struct wk_tip tip = { .capture = 0 };
+		cuuint64_t capture = n->capture;
+		CUresult r;
+
+		n = n->next;
+		if (!o || !atomic_load(&o->graph->stream) || !is_inside(o, graph, place))
+			continue;
+		r = wk_capture_tip(c, atomic_load(&o->graph->stream), &stream, &tip);
+		if (r == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || (r == CUDA_SUCCESS && tip.capture == capture))
+			return true;
+		keep_given(c, o);
+		wk_numbers_drop(c->session, capture);
+		n = c->session->numberings;
+	}
+	return false;
+}
+
+bool wk_captured_inside(struct wk_call *c, const struct wk_use *use, uint32_t place)
+{
+	bool found;
+
+	if (use->locked)
+		return captured_inside(c, use->graph, place);
+	pthread_mutex_lock(&wk_numbers_lock);
+	found = captured_inside(c, use->graph, place);
+	pthread_mutex_unlock(&wk_numbers_lock);
+	return found;
+}
+
+/* Under the lock. One that is lent and in no other is a capture's: without a stream its capture has ended, and it with that. */
+static CUresult use_locked(struct wk_call *c, struct wk_use *use)
+{
+	CUresult r = hold_outer(c, use->graph, &use->outer);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (atomic_load(&use->graph->graph->stream))
+		return check(c, use);
+	if (use->graph->lent && use->graph->owner->kind != WK_GRAPH)
+		return CUDA_ERROR_INVALID_VALUE;
+	unlock(use);
+	return CUDA_SUCCESS;
 }
 
 CUresult wk_graph_use(struct wk_call *c, uint64_t handle, struct wk_use *use)
 {
 	CUresult r;
 
-	*use = (struct wk_use){ NULL, NULL, false };
+	*use = (struct wk_use){ .graph = NULL };
 	r = wk_hold(c, WK_GRAPH, handle, &use->graph);
-	if (r != CUDA_SUCCESS || !atomic_load(&use->graph->graph->stream))
+	if (r != CUDA_SUCCESS || !(use->graph->lent || atomic_load(&use->graph->graph->stream)))
 		return r;
 	pthread_mutex_lock(&wk_numbers_lock);
 	use->locked = true;
-	return atomic_load(&use->graph->graph->stream) ? check(c, use) : CUDA_SUCCESS;
+	return use_locked(c, use);
 }
 
 CUresult wk_graph_hold(struct wk_call *c, uint64_t handle, struct wk_object **graph)
 {
-	struct wk_use use WK_USED = { NULL, NULL, false };
+	struct wk_use use WK_USED = { .graph = NULL };
 	CUresult r = wk_graph_use(c, handle, &use);
 
 	*graph = NULL;
-	if (r == CUDA_SUCCESS && (use.stream || wk_graph_all(use.graph)->broken))
+	if (r == CUDA_SUCCESS && (use.stream || use.outer || wk_captured_inside(c, &use, WK_EVERY_NODE) ||
+				  wk_graph_all(use.graph)->broken))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r != CUDA_SUCCESS)
 		return r;
@@ -272,7 +367,7 @@ CUresult wk_do_capture_graph(struct wk_call *c, const struct vg_capture_graph_re
 
 CUresult wk_do_capture_depend(struct wk_call *c, const struct vg_capture_depend_request *in)
 {
-	struct wk_use use WK_USED = { NULL, NULL, false };
+	struct wk_use use WK_USED = { .graph = NULL };
 	struct wk_object *stream WK_HELD = NULL;
 	CUgraphNode nodes[MOST_DEPENDENCIES];
 	struct wk_tip tip;
@@ -308,6 +403,7 @@ static CUresult know(struct wk_call *c, struct wk_object *stream, uint64_t handl
 	if (n && !n->graph) {
 		graph->graph->given = true;
 		graph->graph->before = before;
+		graph->graph->noted = c->session->captured;
 		join(n, graph, handle);
 		return CUDA_SUCCESS;
 	}
@@ -342,21 +438,25 @@ static CUresult begin(struct wk_call *c, const struct vg_capture_into_request *i
 
 CUresult wk_do_capture_into(struct wk_call *c, const struct vg_capture_into_request *in)
 {
-	struct wk_object *graph WK_HELD = NULL, *stream WK_HELD = NULL;
+	struct wk_use use WK_USED = { .graph = NULL };
+	struct wk_object *graph, *stream WK_HELD = NULL;
 	CUresult r = wk_hold(c, WK_STREAM, in->stream, &stream);
 
 	if (r == CUDA_SUCCESS && !stream)
 		r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	if (r == CUDA_SUCCESS)
-		r = wk_graph_hold(c, in->graph, &graph);
+		r = wk_graph_use(c, in->graph, &use);
+	graph = use.graph;
+	if (r == CUDA_SUCCESS && (use.stream || wk_graph_all(graph)->broken))
+		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS && ((graph->lent && !graph->graph->body) || graph->context != stream->context))
 		r = CUDA_ERROR_NOT_SUPPORTED;
 	if (r != CUDA_SUCCESS)
 		return r;
-	pthread_mutex_lock(&wk_numbers_lock);
-	r = atomic_load(&graph->graph->stream) ? CUDA_ERROR_ILLEGAL_STATE : begin(c, in, graph, stream);
-	pthread_mutex_unlock(&wk_numbers_lock);
-	return r;
+	if (!use.locked)
+		pthread_mutex_lock(&wk_numbers_lock);
+	use.locked = true;
+	return atomic_load(&graph->graph->stream) ? CUDA_ERROR_ILLEGAL_STATE : begin(c, in, graph, stream);
 }
 
 /* ---- the end */
@@ -366,16 +466,21 @@ static CUresult finish(struct wk_call *c, const struct vg_capture_finish_request
 		       struct wk_object *stream)
 {
 	struct wk_graph *g = o->graph;
+	struct wk_object *outer WK_HELD = NULL;
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult kept = hold_outer(c, o, &outer), r;
 	cuuint64_t number = 0;
 	CUgraph driver = NULL;
-	CUresult kept, r = wk_driver.cuStreamEndCapture(wk_raw(stream), &driver);
 
+	if (kept != CUDA_SUCCESS)
+		wk_driver.cuStreamQuery(wk_raw(stream)); /* ends it without a node more: what it captures into has gone */
+	r = wk_driver.cuStreamEndCapture(wk_raw(stream), &driver);
 	if (r != CUDA_SUCCESS && (wk_capture_ask(stream, &status, &number) != CUDA_SUCCESS ||
 				  status != CU_STREAM_CAPTURE_STATUS_NONE))
 		return r; /* it goes on */
 	atomic_store(&g->stream, 0);
-	kept = r == CUDA_SUCCESS || g->given ? keep(c, o) : r;
+	if (kept == CUDA_SUCCESS)
+		kept = r == CUDA_SUCCESS || g->given ? keep(c, o) : r;
 	if (r == CUDA_SUCCESS && !g->body)
 		o->lent = false; /* ends with its object */
 	if (kept != CUDA_SUCCESS)

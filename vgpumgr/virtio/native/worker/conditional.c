@@ -64,25 +64,3 @@ bool wk_condition_is_known(const struct wk_object *graph, uint64_t condition)
 			return true;
 	return false;
 }
-
-/* Under the session's lock. */
-static bool captured_inside(const struct wk_object *graph, uint32_t place)
-{
-	for (const struct wk_object *o = graph->owned; o; o = o->next) {
-		if (o->kind != WK_GRAPH || (place != WK_EVERY_NODE && o->graph->place != place))
-			continue;
-		if (atomic_load(&o->graph->stream) || captured_inside(o, WK_EVERY_NODE))
-			return true;
-	}
-	return false;
-}
-
-bool wk_captured_inside(struct wk_session *s, const struct wk_object *graph, uint32_t place)
-{
-	bool found;
-
-	pthread_mutex_lock(&s->lock);
-	found = captured_inside(graph, place);
-	pthread_mutex_unlock(&s->lock);
-	return found;
-}

@@ -71,14 +71,14 @@ static CUresult translate(const struct wk_graph *g, const CUgraphNode *a, const 
 
 CUresult wk_do_graph_list(struct wk_call *c, const struct vg_graph_list_request *in, struct vg_graph_list_reply *out)
 {
-	struct wk_use use WK_USED = { NULL, NULL, false };
+	struct wk_use use WK_USED = { .graph = NULL };
 	CUgraphNode node = NULL, *lists = NULL;
 	struct wk_object *graph;
 	size_t count = 0;
 	CUresult r = wk_graph_use(c, in->graph, &use);
 
 	graph = use.graph;
-	if (r == CUDA_SUCCESS && use.locked)
+	if (r == CUDA_SUCCESS && use.stream)
 		r = wk_numbers_rest(graph->graph, graph->driver);
 	if (r == CUDA_SUCCESS && in->what >= DEPENDENCIES)
 		r = wk_node_of(graph, in->node, &node);

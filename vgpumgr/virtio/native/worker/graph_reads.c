@@ -214,7 +214,7 @@ static CUresult read_node(struct wk_call *c, const struct wk_object *graph, CUgr
 CUresult wk_do_graph_node_read(struct wk_call *c, const struct vg_graph_node_read_request *in,
 			       struct vg_graph_node_read_reply *out)
 {
-	struct wk_use use WK_USED = { NULL, NULL, false };
+	struct wk_use use WK_USED = { .graph = NULL };
 	CUgraphNode node;
 	CUresult r = wk_graph_use(c, in->graph, &use);
 
@@ -238,7 +238,7 @@ static CUresult kernel_of(const struct wk_object *graph, uint32_t number, CUgrap
 CUresult wk_do_graph_kernel_attribute(struct wk_call *c, const struct vg_graph_kernel_attribute_request *in,
 				      struct vg_graph_kernel_attribute_reply *out)
 {
-	struct wk_use use WK_USED = { NULL, NULL, false };
+	struct wk_use use WK_USED = { .graph = NULL };
 	CUkernelNodeAttrValue value = { .pad = { 0 } };
 	CUgraphNode node;
 	CUresult r = in->set > 1 || in->value.length > sizeof(value) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
@@ -262,7 +262,7 @@ CUresult wk_do_graph_kernel_attribute(struct wk_call *c, const struct vg_graph_k
 
 CUresult wk_do_graph_kernel_attributes(struct wk_call *c, const struct vg_graph_kernel_attributes_request *in)
 {
-	struct wk_use use WK_USED = { NULL, NULL, false };
+	struct wk_use use WK_USED = { .graph = NULL };
 	struct wk_object *other WK_HELD = NULL;
 	const struct wk_object *from;
 	CUgraphNode a, b;
@@ -357,7 +357,7 @@ CUresult wk_do_graph_child_graph(struct wk_call *c, const struct vg_graph_child_
 
 CUresult wk_do_graph_body(struct wk_call *c, const struct vg_graph_body_request *in)
 {
-	struct wk_use use WK_USED = { NULL, NULL, false };
+	struct wk_use use WK_USED = { .graph = NULL };
 	const struct wk_conditional *conditional = NULL;
 	CUgraphNode node;
 	CUresult r = wk_graph_use(c, in->graph, &use);

@@ -15,12 +15,12 @@ CUresult wk_do_graph_create(struct wk_call *c, const struct vg_graph_create_requ
 
 CUresult wk_do_graph_destroy(struct wk_call *c, const struct vg_graph_destroy_request *in)
 {
-	struct wk_use use WK_USED = { NULL, NULL, false };
+	struct wk_use use WK_USED = { .graph = NULL };
 	CUresult r = wk_graph_use(c, in->graph, &use);
 
 	if (!use.graph)
 		return r;
-	if (use.graph->owner->kind == WK_GRAPH || wk_captured_inside(c->session, use.graph, WK_EVERY_NODE) || (use.locked && (r == CUDA_SUCCESS || use.stream)))
+	if (use.graph->owner->kind == WK_GRAPH || use.stream || (r == CUDA_SUCCESS && wk_captured_inside(c, &use, WK_EVERY_NODE)))
 		return CUDA_ERROR_INVALID_VALUE; /* another graph's, or a capture's */
 	if (use.locked)
 		wk_numbers_drop(c->session, use.graph->graph->capture);
@@ -87,7 +87,7 @@ static CUresult add_edges(struct wk_object *graph, const CUgraphNode *from, cons
 
 CUresult wk_do_graph_edges(struct wk_call *c, const struct vg_graph_edges_request *in)
 {
-	struct wk_use use WK_USED = { NULL, NULL, false };
+	struct wk_use use WK_USED = { .graph = NULL };
 	struct wk_object *graph;
 	CUgraphNode nodes[2048], from[1024], to[1024];
 	size_t count = 0;
@@ -111,7 +111,7 @@ CUresult wk_do_graph_edges(struct wk_call *c, const struct vg_graph_edges_reques
 CUresult wk_do_graph_node_type(struct wk_call *c, const struct vg_graph_node_type_request *in,
 			       struct vg_graph_node_type_reply *out)
 {
-	struct wk_use use WK_USED = { NULL, NULL, false };
+	struct wk_use use WK_USED = { .graph = NULL };
 	CUgraphNodeType type = 0;
 	CUgraphNode node;
 	CUresult r = wk_graph_use(c, in->graph, &use);
@@ -128,7 +128,7 @@ CUresult wk_do_graph_node_type(struct wk_call *c, const struct vg_graph_node_typ
 
 CUresult wk_do_graph_node_destroy(struct wk_call *c, const struct vg_graph_node_destroy_request *in)
 {
-	struct wk_use use WK_USED = { NULL, NULL, false };
+	struct wk_use use WK_USED = { .graph = NULL };
 	struct wk_object *graph;
 	CUgraphNode node;
 	CUresult r = wk_graph_use(c, in->graph, &use);
@@ -136,9 +136,9 @@ CUresult wk_do_graph_node_destroy(struct wk_call *c, const struct vg_graph_node_
 	graph = use.graph;
 	if (r == CUDA_SUCCESS)
 		r = wk_node_of(graph, in->node, &node);
-	if (r == CUDA_SUCCESS && use.locked)
+	if (r == CUDA_SUCCESS && use.stream)
 		r = CUDA_ERROR_INVALID_VALUE; /* none leaves a graph that is captured into */
-	if (r == CUDA_SUCCESS && wk_captured_inside(c->session, graph, in->node))
+	if (r == CUDA_SUCCESS && wk_captured_inside(c, &use, in->node))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		r = wk_driver.cuGraphDestroyNode(node);
@@ -200,6 +200,9 @@ CUresult wk_do_graph_exec_update(struct wk_call *c, const struct vg_graph_exec_u
 		return r;
 	}
 	r = wk_driver.cuGraphExecUpdate_v2(exec->driver, graph->driver, &info);
+	/* as for an instantiation: the graph's last executable one may be on its way out */
+	if (r == CUDA_ERROR_INVALID_VALUE && wk_graph_all(graph)->conditions_count && wk_frees_wait())
+		r = wk_driver.cuGraphExecUpdate_v2(exec->driver, graph->driver, &info);
 	wk_nodes_refund(r == CUDA_SUCCESS ? exec->graph->weight : wk_graph_all(graph)->weight);
 	if (r == CUDA_SUCCESS) { /* it has nothing of what it had */
 		struct wk_holds before = exec->graph->holds;

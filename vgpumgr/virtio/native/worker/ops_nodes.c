@@ -276,7 +276,7 @@ CUresult wk_do_graph_child(struct wk_call *c, const struct vg_graph_child_reques
 CUresult wk_do_graph_condition(struct wk_call *c, const struct vg_graph_condition_request *in,
 			       struct vg_graph_condition_reply *out)
 {
-	struct wk_use use WK_USED = { NULL, NULL, false };
+	struct wk_use use WK_USED = { .graph = NULL };
 	CUgraphConditionalHandle made = 0;
 	struct wk_graph *all;
 	uint64_t *more;
@@ -303,6 +303,16 @@ CUresult wk_do_graph_condition(struct wk_call *c, const struct vg_graph_conditio
 	return CUDA_SUCCESS;
 }
 
+/* How many bodies a graph is inside of. */
+static uint32_t depth_of(const struct wk_object *graph)
+{
+	uint32_t depth = 0;
+
+	for (; graph->owner->kind == WK_GRAPH; graph = graph->owner)
+		depth++;
+	return depth;
+}
+
 /* Its bodies are charged as nodes, too. */
 CUresult wk_do_graph_conditional(struct wk_call *c, const struct vg_graph_conditional_request *in,
 				 struct vg_graph_conditional_reply *out)
@@ -316,6 +326,8 @@ CUresult wk_do_graph_conditional(struct wk_call *c, const struct vg_graph_condit
 
 	if (r == CUDA_SUCCESS && !wk_condition_is_known(p.graph, in->condition))
 		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS && depth_of(p.graph) >= WK_DEPTH)
+		r = CUDA_ERROR_NOT_SUPPORTED; /* ends and launches go from one to the next */
 	if (r == CUDA_SUCCESS)
 		made = wk_conditional_new(in->bodies);
 	if (r == CUDA_SUCCESS)

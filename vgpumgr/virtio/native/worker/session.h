@@ -99,7 +99,8 @@ void wk_conditionals_free(struct wk_graph *graph);
 bool wk_condition_is_known(const struct wk_object *graph, uint64_t condition);
 /* Whether a stream captures into a graph inside of this one: of that node, or of any (WK_EVERY_NODE). */
 enum { WK_EVERY_NODE = UINT32_MAX };
-bool wk_captured_inside(struct wk_session *session, const struct wk_object *graph, uint32_t place);
+struct wk_use;
+bool wk_captured_inside(struct wk_call *c, const struct wk_use *use, uint32_t place);
 /* ops_nodes.c: whether a node is a copy with the guest's memory, which stands there as a child graph. */
 bool wk_is_pair(CUgraphNode node);
 /* graph_reads.c: a node has gone; its graph, if it was one, is not there any more. */

@@ -58,6 +58,7 @@ enum {
 	WK_NODES = 1 << 20,       /* and edges, of all graphs of one guest process, executable ones and child graphs included */
 	WK_HOSTS = 16384,         /* functions and copies of the guest's in them */
 	WK_BODIES = 256,          /* of one conditional node */
+	WK_DEPTH = 64,            /* of bodies inside of one another */
 };
 
 #define WK_SPACE_BYTES (1ull << 44) /* addresses that one guest process may have reserved */
@@ -99,7 +100,7 @@ struct wk_object {
 	/* under the session's lock */
 	struct wk_object *owned, *next, **link; /* what is owned and in a table; the neighbours below the same owner */
 	uint32_t slot;
-	bool lent;                    /* a pool that is the driver's own, or a child graph: not destroyed */
+	_Atomic bool lent;            /* a pool that is the driver's own, a capture's graph, a child graph or a body: not destroyed */
 	bool out;                     /* of its table: it owns nothing any more */
 	uint32_t parameters_count, parameters_bytes;
 	struct wk_parameter parameters[];
@@ -329,6 +330,7 @@ struct wk_graph {
 	uint64_t *conditions;     /* the driver's handles, which the guest has been given; those of bodies, too */
 	uint32_t conditions_count;
 	uint32_t before;          /* of a body that is captured into: the nodes it had */
+	uint64_t noted;           /* of the guest's own that is captured into: what all captures were charged with before */
 	/* while a stream captures into it, under wk_numbers_lock; the stream by its handle, as it may go meanwhile: 0: none */
 	_Atomic uint64_t stream;
 	cuuint64_t capture;
@@ -433,6 +435,7 @@ extern pthread_mutex_t wk_numbers_lock;
 /* A graph for one call. A capture into it cannot end before wk_graph_unuse(). */
 struct wk_use {
 	struct wk_object *graph, *stream;
+	struct wk_object *outer; /* the stream whose capture has the graph around it; it cannot end either */
 	bool locked;
 };
 CUresult wk_graph_use(struct wk_call *c, uint64_t handle, struct wk_use *use);

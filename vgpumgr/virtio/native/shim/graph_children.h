@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Child graphs that programs know. */
-#ifndef VGPUMGR_SHIM_GRAPH_ABOUT_H
-#define VGPUMGR_SHIM_GRAPH_ABOUT_H
+#ifndef VGPUMGR_SHIM_GRAPH_CHILDREN_H
+#define VGPUMGR_SHIM_GRAPH_CHILDREN_H
 
 #include "graph_records.h"
 
