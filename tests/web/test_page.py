@@ -277,12 +277,17 @@ def test_inside_cockpit_all_goes_through_its_bridge(scene: Scene, session: Sessi
 def test_a_page_that_is_not_seen_ends_its_stream(scene: Scene, session: Session) -> None:
     page = session.context.new_page()
     page.clock.install()
+    # opened behind another tab
+    page.add_init_script(
+        "Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})"
+    )
     streams: list[str] = []
     page.on(
         "request", lambda request: streams.append(request.url) if "/events" in request.url else None
     )
     page.goto(session.address)
-    page.locator(".connection.live").wait_for()
+    page.locator(".connection.connecting").wait_for()
+    page.clock.fast_forward(61_000)
 
     def show_as(state: str) -> None:
         page.evaluate(
@@ -291,6 +296,9 @@ def test_a_page_that_is_not_seen_ends_its_stream(scene: Scene, session: Session)
             state,
         )
 
+    assert not streams
+    show_as("visible")
+    page.locator(".connection.live").wait_for()
     show_as("hidden")
     page.locator(".connection.connecting").wait_for()
     scene.post("/1.0/gpus/4/drain", {})
