@@ -205,6 +205,7 @@ class World(OperationContext):
 
     def __init__(self) -> None:
         self.things: list[str] = []
+        self.notes: list[str] = []
 
 
 class StepError(VgpumgrError):

@@ -134,7 +134,7 @@ async def serve_pool(context: Context) -> AsyncIterator[None]:
             due.clear()
             try:
                 await context.pools.change.run(compare)
-            except VgpumgrError:
+            except (VgpumgrError, OSError):
                 await asyncio.sleep(RETRY_S)
                 due.set()
 

@@ -103,9 +103,8 @@ class AttachmentService:
         ended it after everything was undone.
         """
         check_options(request)
-        if (
-            request.claim is None
-        ):  # what a claim gives is known once what was interrupted is recovered
+        # what a claim gives is known once what was interrupted is recovered
+        if request.claim is None:
             with adding_hints(self._parts, request.gpu, request.profile):
                 check_request(request)
         if dry_run:

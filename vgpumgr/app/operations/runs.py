@@ -98,7 +98,8 @@ def start_run(
         return [record], plan, None if gpus is None else list(gpus)
 
     check_options(request)
-    if request.claim is None:  # what a claim gives is known once what was interrupted is recovered
+    # what a claim gives is known once what was interrupted is recovered
+    if request.claim is None:
         with adding_hints(parts, request.gpu, request.profile):
             _check_run(request, command)
     _check_no_vm(parts, name, command)
