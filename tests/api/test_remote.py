@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import paramiko
 import pytest
@@ -257,13 +258,20 @@ def test_of_one_try_all_learn_who_waited_for_it(
 ) -> None:
     monkeypatch.setattr(remote, "_TIMEOUT_S", 600.0)
     address, taken = silent
-    with serving(HttpBackend(Remote(address, None).connect)) as served:
+    shared, entered = Remote(address, None), list[int]()
+
+    def connect() -> Any:
+        entered.append(1)
+        return shared.connect()
+
+    with serving(HttpBackend(connect)) as served:
         browser = served.browse()
         waiting = [browser.connect() for _ in range(5)]
         for connection in waiting:
             connection.sendall(browser.make("GET", "/1.0"))
-        while len(served.gateway._calls) < 5 or not taken:
+        while len(entered) < 5 or not taken:
             threading.Event().wait(0.01)
+        threading.Event().wait(0.3)  # until each has reached the lock
         taken[0].close()
         assert [receive(connection).status for connection in waiting] == [503] * 5
         assert len(taken) == 1

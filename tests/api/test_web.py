@@ -152,7 +152,7 @@ def test_a_session_expires_with_its_streams(page: Daemon) -> None:
         late = unused.browse(entered=False)
         unused.gate._clock.now_s += 100  # type: ignore[attr-defined]
         assert late.enter().status == 401
-    with serving(page.client, expires_s=1.5) as short, short.browse().follow() as stream:
+    with serving(page.client, expires_s=6) as short, short.browse().follow() as stream:
         stream.wait_for(b": vgpumgr events")
         stream.wait_for_end()
 
@@ -363,10 +363,10 @@ def test_a_client_may_ask_whether_to_send_its_body(browser: Browser) -> None:
 
 
 def test_slow_heads_and_bodies_end(page: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway_module, "HEAD_S", 0.3)
-    monkeypatch.setattr(gateway_module, "_BODY_S", 0.3)
     with serving(page.client) as served:
         browser = served.browse()
+        monkeypatch.setattr(gateway_module, "HEAD_S", 1.5)
+        monkeypatch.setattr(gateway_module, "_BODY_S", 1.5)
         with browser.connect() as connection:
             connection.sendall(b"GET / HTTP/1.1\r\nHost:")
             assert receive(connection).status == 408
@@ -379,8 +379,8 @@ def test_slow_heads_and_bodies_end(page: Daemon, monkeypatch: pytest.MonkeyPatch
 def test_who_does_not_read_the_answer_is_hung_up_on(
     page: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_module, "_WRITE_S", 0.3)
-    monkeypatch.setattr(gateway_module, "_LINGER_S", 0.3)
+    monkeypatch.setattr(gateway_module, "_WRITE_S", 2.0)
+    monkeypatch.setattr(gateway_module, "_LINGER_S", 2.0)
     with serving(page.client) as served:
         browser = served.browse()
         with socket.socket() as connection:

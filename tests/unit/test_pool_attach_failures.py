@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -17,7 +17,7 @@ from tests.support.fake_host import GPU, make_functions
 from tests.support.pool_host import PoolHost, choose_machine
 from tests.unit.test_pool_attach import SHARE, attach, refuse, stop_store
 from vgpumgr.app.application import Application
-from vgpumgr.app.operations.claims import recover_claims
+from vgpumgr.app.operations.claims import recover_claims, recover_uses
 from vgpumgr.app.operations.passthrough import PassthroughService
 from vgpumgr.app.operations.recovery import Policy
 from vgpumgr.errors import (
@@ -49,7 +49,7 @@ from vgpumgr.pool.store.gateway import Endpoints
 from vgpumgr.pool.store.interface import Delete, Put, Transaction
 from vgpumgr.pool.store.sqlite import SqliteStore
 from vgpumgr.server import pool_host
-from vgpumgr.state.leases import SeenPool
+from vgpumgr.state.leases import ClaimUser, SeenPool
 from vgpumgr.steps.claim import HoldClaim
 from vgpumgr.steps.domain import AttachDevices, RemoveNote, WriteNote
 
@@ -124,7 +124,7 @@ def test_a_host_that_is_not_heard_yet_keeps_the_leases_that_it_knows(host: PoolH
         entry = pool.store.get("p/alive/a")
         assert entry is not None
         machine = entry.value.partition(" ")[0]
-        lease = pool.store.grant_lease(10)
+        lease = pool.store.grant_lease(600)
         pool.store.transact(Transaction((), (Put("p/alive/a", f"{machine} otherboot", lease),)))
     host.restart()
     host.round()
@@ -271,9 +271,7 @@ def test_an_answer_that_is_lost_before_the_store_stops_is_said(
     assert [(one.text, one.done) for one in dry] == host.recover()
     assert host.view().uses == {}
     attach(host)
-    assert "vgpumgr recover there" in str(
-        refuse(ClaimInUseError, lambda: attach(host, "vm02")).hint
-    )
+    assert "vgpumgr recover there" in str(refuse(ClaimInUseError, lambda: attach(host, "vm02")).why)
 
 
 def test_a_dry_run_says_what_becomes_of_claims_and_changes_nothing(host: PoolHost) -> None:
@@ -446,3 +444,31 @@ def test_the_daemon_compares_again_where_that_failed_and_after_each_outage(
             assert len(compared) == 4
 
     asyncio.run(go())
+
+
+def test_a_comparison_without_an_answer_is_made_again(
+    host: PoolHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon compares once the store answers again; where it does not answer after all, that is no result."""
+    host.claim("train", SHARE)
+    attach(host)
+    (record,) = host.bench.store.list_attachments()
+    host.service.detach("vm01")
+    part = record.claim
+    assert part is not None
+    host.leases.hold(part, ClaimUser.of_record(record))  # what a detach without the store leaves
+    with monkeypatch.context() as patch:
+        patch.setattr(type(host.leases), "list_uses", _raise_store_error)
+        with pytest.raises(PoolStoreError):
+            recover_uses(host.parts)
+    assert "a/train" in host.view().uses
+    with monkeypatch.context() as patch:
+        patch.setattr(type(host.leases), "release", _raise_store_error)
+        with pytest.raises(PoolStoreError):
+            recover_uses(host.parts)
+    assert [one.done for one in recover_uses(host.parts)] == [True]
+    assert host.view().uses == {}
+
+
+def _raise_store_error(*_: object) -> NoReturn:
+    raise PoolStoreError("the pool's store does not answer")

@@ -94,6 +94,7 @@ class LatePool(Pool):
         self.store = store
         self.where = "here"
         self.membership = cast(Any, SimpleNamespace(host="a"))
+        self.clock = cast(Any, SimpleNamespace(sleep=lambda _: None))
 
     def follow_up(self, is_answered: object) -> View:  # noqa: ARG002
         return View(MemoryStore.range(cast(MemoryStore, self.store), "p/"))

@@ -99,6 +99,9 @@ class Remote:
         """The transport; of a try that fails all learn who waited for it meanwhile, and none tries again in turn."""
         from paramiko import SSHException
 
+        transport = self._client.get_transport() if self._client else None
+        if transport is not None and transport.is_active():
+            return transport
         if self._failure is not None and self._failures != asked_after:
             raise self._failure
         try:
@@ -121,7 +124,7 @@ class Remote:
                 **list_settings(self._target, read_config(self._target.host)),
                 timeout=_TIMEOUT_S, banner_timeout=_TIMEOUT_S, auth_timeout=_TIMEOUT_S,
             )  # fmt: skip
-            self._client = client
+            self._client, self._failure = client, None
             transport = self._client.get_transport()
             # of a page that is open and silent, too, a lost connection is noticed
             transport.set_keepalive(_KEEPALIVE_S)

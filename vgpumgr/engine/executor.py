@@ -126,7 +126,8 @@ class Executor:
             if not isinstance(error, KeyboardInterrupt):
                 raise error
             what = f"{plan.operation} {plan.subject}"
-            raise KeyboardInterrupt(f"interrupted; {what} is undone") from error
+            text = "; ".join((f"interrupted; {what} is undone", *notes))
+            raise KeyboardInterrupt(text) from error
         if left:
             raise self._incomplete(plan, failed, error, left, notes) from error
         if not done and not changed and isinstance(error, VgpumgrError):

@@ -24,6 +24,7 @@ from vgpumgr.host.clock import SleeplessClock
 from vgpumgr.host.lock import find_holder
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.attachment import ClaimPart
+from vgpumgr.model.text import format_vm
 from vgpumgr.pool.control.controller import is_as_claimed
 from vgpumgr.pool.control.records import (
     ClaimRecord,
@@ -240,8 +241,9 @@ def _check_unused(view: View, lease: LeaseRecord, attachment: str | None) -> Use
         return use
     raise ClaimInUseError(
         f"claim {lease.claim} is in use",
+        why=f"where host {use.host} has no such attachment, vgpumgr recover there releases it",
         held_by=(use.holder,),
-        hint=f"vgpumgr detach {use.name} --attachment {use.attachment}, or vgpumgr recover there",
+        hint=f"vgpumgr detach {format_vm(use.name, use.uuid)} --attachment {use.attachment}",
     )
 
 

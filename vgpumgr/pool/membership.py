@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -136,7 +137,9 @@ class Pool:
         """Writes what ``plan`` makes of the pool as it is, and plans again where another has written meanwhile. Raises
         what ``plan`` raises, PoolStoreError, and ``refusal`` where others write without end.
         """
-        for _ in range(_TRIES):
+        for attempt in range(_TRIES):
+            if attempt:  # each a different while, so that they do not meet again
+                self.clock.sleep(random.uniform(0, min(0.01 * 2**attempt, 0.5)))
             compares, changes = plan(self.view())
             if self.store.transact(Transaction(tuple(compares), tuple(changes))) is not None:
                 return

@@ -14,7 +14,7 @@ from vgpumgr.errors import (
     ClaimNotFoundError,
 )
 from vgpumgr.host.lock import find_holder
-from vgpumgr.model.text import list_near
+from vgpumgr.model.text import format_vm, list_near
 from vgpumgr.pool.classes import ClassOperations, find_class
 from vgpumgr.pool.control.candidates import list_candidates
 from vgpumgr.pool.control.placing import Placing
@@ -255,8 +255,9 @@ def _check_unused(view: View, claim: ClaimRecord, verb: str) -> None:
     if use is not None:
         raise ClaimInUseError(
             f"cannot {verb} claim {claim.name}: it is in use",
+            why=f"to be detached on host {use.host}; vgpumgr recover there releases what is not attached any more",
             held_by=(use.holder,),
-            hint=f"vgpumgr detach {use.name} --attachment {use.attachment}, on host {use.host}",
+            hint=f"vgpumgr detach {format_vm(use.name, use.uuid)} --attachment {use.attachment}",
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -134,7 +135,9 @@ async def serve_pool(context: Context) -> AsyncIterator[None]:
             due.clear()
             try:
                 await context.pools.change.run(compare)
-            except (VgpumgrError, OSError):
+            except Exception as error:
+                if not isinstance(error, VgpumgrError | OSError):
+                    print(f"claims in use are not compared: {error!r}", file=sys.stderr, flush=True)
                 await asyncio.sleep(RETRY_S)
                 due.set()
 

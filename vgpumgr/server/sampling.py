@@ -29,7 +29,6 @@ async def keep_history(context: Context) -> AsyncIterator[None]:
 async def _sample(context: Context) -> None:
     last_s: float | None = None
     while True:
-        await asyncio.sleep(STEP_S)
         collected = await asyncio.to_thread(context.metrics.collect, STEP_S)
         # a driver that does not answer leaves a gap
         if collected.success and collected.observation and collected.observed_s != last_s:
@@ -37,3 +36,4 @@ async def _sample(context: Context) -> None:
             last_s = collected.observed_s
             now_s = context.clock.monotonic_s()
             context.history.add(collected.observation, last_s, now_s)
+        await asyncio.sleep(STEP_S)

@@ -26,7 +26,7 @@ from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, HostDevice
 from vgpumgr.model.limits import parse_limits
-from vgpumgr.model.text import format_time
+from vgpumgr.model.text import format_time, format_vm
 from vgpumgr.planning.drift import describe_half, describe_remedy
 from vgpumgr.virtio.channel import ChannelStatus, LimitUse
 
@@ -559,7 +559,7 @@ def _list_problems_of(
 ) -> Iterator[str]:
     half = record.state is not AttachmentState.ATTACHED
     if half:
-        yield f"{describe_half(record, held_by)}; vgpumgr detach {vm.name}"
+        yield f"{describe_half(record, held_by)}; vgpumgr detach {format_vm(vm.name, vm.uuid)}"
     if record.channel is None:
         pass
     elif status is None:

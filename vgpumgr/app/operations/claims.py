@@ -10,7 +10,7 @@ from vgpumgr.app.documents.operations import ActionDocument, PoolSeenDocument
 from vgpumgr.app.transactions import open_change
 from vgpumgr.domain.devices import attachment_of
 from vgpumgr.domain.hypervisor import Vm
-from vgpumgr.errors import ClaimInUseError, UsageError, VgpumgrError
+from vgpumgr.errors import ClaimInUseError, PoolStoreError, UsageError, VgpumgrError
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, ClaimPart
 from vgpumgr.model.choices import Backend, BackendChoice
 from vgpumgr.model.request import AttachRequest
@@ -77,17 +77,20 @@ def _has_iommu_group(parts: Parts, uuid: str) -> bool:
 
 
 def recover_uses(parts: Parts) -> list[ActionDocument]:
-    """See ``recover_claims``; what the daemon does when the store answers again. Raises as ``open_change``."""
+    """See ``recover_claims``; what the daemon does when the store answers again. Raises as ``open_change``, and
+    PoolStoreError where the store does not answer after all: then it comes back.
+    """
     with open_change(parts, "recover"):
-        return recover_claims(parts)
+        return recover_claims(parts, strict=True)
 
 
 def recover_claims(
-    parts: Parts, *, dry_run: bool = False, rebuilt: Collection[str] = ()
+    parts: Parts, *, dry_run: bool = False, rebuilt: Collection[str] = (), strict: bool = False
 ) -> list[ActionDocument]:
     """Releases claims that the store calls used by an attachment that is not here, and holds those again that an
     attachment has and the store does not know of, or knows by its VM's name of before. The caller holds the machine's
-    lock, and has rebuilt lost records; in a dry run ``rebuilt`` are the ids of those that would be.
+    lock, and has rebuilt lost records; in a dry run ``rebuilt`` are the ids of those that would be. Where the store
+    does not answer it raises PoolStoreError with ``strict``, and else says so.
     """
     records = {record.id: record for record in parts.store.list_attachments()}
     claims = [record for record in records.values() if record.claim is not None]
@@ -96,22 +99,26 @@ def recover_claims(
     try:
         uses = parts.leases.list_uses()
     except VgpumgrError as error:
-        if not claims:
-            return []
+        if strict:
+            raise
+        if not claims and parts.leases.read_seen() is None:
+            return []  # it has never served: no claim was used here
         text = f"not compared with what the pool's store has: {error}"
         return [ActionDocument(subject="claims", text=text, done=False)]
     known = {*records, *rebuilt}
-    found = [_release(parts, use, dry_run) for use in uses if use.user.attachment not in known]
+    found = [
+        _release(parts, use, dry_run, strict) for use in uses if use.user.attachment not in known
+    ]
     users = {use.user.attachment: use.user for use in uses}
     found += [
-        _hold(parts, record, users.get(record.id), dry_run)
+        _hold(parts, record, users.get(record.id), dry_run, strict)
         for record in claims
         if users.get(record.id) != ClaimUser.of_record(record)
     ]
     return found
 
 
-def _release(parts: Parts, use: ClaimUse, dry_run: bool) -> ActionDocument:
+def _release(parts: Parts, use: ClaimUse, dry_run: bool, strict: bool) -> ActionDocument:
     user = use.user
 
     def release() -> None:
@@ -130,7 +137,7 @@ def _release(parts: Parts, use: ClaimUse, dry_run: bool) -> ActionDocument:
             parts.leases.release(use.part, user.attachment)
 
     text = f"released it: {user.noun} {user.name} has no attachment {user.attachment} here"
-    return _try(f"claim {use.part.name}", text, release)
+    return _try(f"claim {use.part.name}", text, release, strict)
 
 
 def _has(vm: Vm, attachment: str) -> bool:
@@ -140,7 +147,7 @@ def _has(vm: Vm, attachment: str) -> bool:
 
 
 def _hold(
-    parts: Parts, record: AttachmentRecord, known: ClaimUser | None, dry_run: bool
+    parts: Parts, record: AttachmentRecord, known: ClaimUser | None, dry_run: bool, strict: bool
 ) -> ActionDocument:
     """``known``: what the store says of the attachment."""
     part = record.claim
@@ -153,13 +160,15 @@ def _hold(
         if not dry_run:
             parts.leases.hold(part, ClaimUser.of_record(record))
 
-    return _try(f"claim {part.name}", text, hold)
+    return _try(f"claim {part.name}", text, hold, strict)
 
 
-def _try(subject: str, text: str, act: Callable[[], None]) -> ActionDocument:
+def _try(subject: str, text: str, act: Callable[[], None], strict: bool) -> ActionDocument:
     try:
         act()
     except VgpumgrError as error:
+        if strict and isinstance(error, PoolStoreError):
+            raise
         text = f"not repaired: {error}{f': {error.why}' if error.why else ''}"
         return ActionDocument(subject=subject, text=text, done=False)
     return ActionDocument(subject=subject, text=text, done=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -325,7 +324,7 @@ def _find_holders(parts: Parts, gpus: Sequence[Gpu]) -> _Holders:
     records = parts.store.list_attachments()
     counts = Counter(record.vm_uuid for record in records)
     for record in records:
-        count, vm = counts[record.vm_uuid], shlex.quote(record.vm_name)
+        count, vm = counts[record.vm_uuid], record.vm_word
         one = f" --attachment {record.id}" if count > 1 else ""
         release = Release(f"vgpumgr detach {vm}{one}", record.vm_name, count)
         found.vgpus |= {d.vgpu.uuid for d in record.host_devices if d.vgpu and d.vgpu.uuid}

@@ -150,9 +150,8 @@ class Gateway:
         call = Call(self._backend, request, body, write, self._said)
         self._calls.add(call)
         watch = asyncio.create_task(_await_hang_up(reader, call))
-        running = self._start(call)
         try:
-            reply = await asyncio.shield(running)
+            reply = await asyncio.shield(self._start(call))
             if reply is not None:
                 await _write(writer, _format(reply, with_body=request.method != "HEAD"))
         finally:
@@ -166,16 +165,20 @@ class Gateway:
         """Its answer, from a thread of its own, for which no process waits at its end."""
         loop = asyncio.get_running_loop()
         running: asyncio.Future[Reply | None] = loop.create_future()
-        self._threads.add(running)
-        running.add_done_callback(self._threads.discard)
 
         def run() -> None:
-            reply = call.run()
-            # the loop may have ended before
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(running.set_result, reply)
+            reply: Reply | None = None
+            try:
+                reply = call.run()
+            finally:
+                # the loop may have ended before
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(running.set_result, reply)
 
+        # it may raise, where the process has too many threads: then nothing is counted
         threading.Thread(target=run, name="gateway", daemon=True).start()
+        self._threads.add(running)
+        running.add_done_callback(self._threads.discard)
         return running
 
 
