@@ -472,3 +472,26 @@ def test_a_comparison_without_an_answer_is_made_again(
 
 def _raise_store_error(*_: object) -> NoReturn:
     raise PoolStoreError("the pool's store does not answer")
+
+
+def test_a_hold_that_arrives_late_is_not_written(
+    host: PoolHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer is lost, and it is not there yet: what was refused to the user must not come true afterwards."""
+    host.claim("train", SHARE)
+    late: list[Transaction] = []
+    transact = SqliteStore.transact
+
+    def lose(store: SqliteStore, transaction: Transaction) -> int | None:
+        if not late and any(change.key.startswith("p/use/") for change in transaction.changes):
+            late.append(transaction)
+            raise PoolOutcomeError("no answer")
+        return transact(store, transaction)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteStore, "transact", lose)
+        refuse(VgpumgrError, lambda: attach(host))
+    with open_pool(None) as pool:
+        assert pool.store.transact(late[0]) is None
+    assert host.view().uses == {}
+    attach(host)

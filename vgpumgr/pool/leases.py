@@ -94,6 +94,10 @@ class PoolLeases:
                 with contextlib.suppress(PoolStoreError):
                     if _find_use(pool, part) == use:
                         return
+                    # what is still under way finds another revision of the claim, and is not written
+                    pool.store.transact(Transaction((view.at(claim.key),), (put(claim),)))
+                    if _find_use(pool, part) == use:
+                        return
                 raise
 
     def release(self, part: ClaimPart, attachment: str) -> None:

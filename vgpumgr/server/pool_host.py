@@ -34,6 +34,8 @@ from vgpumgr.state.leases import SeenPool
 LOOK_S = 0.5
 #: after an error, or while another process serves
 RETRY_S = 2.0
+#: so often what the store calls used is compared with what is attached: seconds
+COMPARE_S = 60.0
 #: a store that does not answer is not waited for longer at the end
 _END_S = 10.0
 
@@ -130,9 +132,15 @@ async def serve_pool(context: Context) -> AsyncIterator[None]:
     loop, due, answered = asyncio.get_running_loop(), asyncio.Event(), False
 
     async def compare_when_due() -> None:
-        """Again where it fails: another command may have the machine's lock for long."""
-        while await due.wait():
+        """When the store answers again, and now and then: what a command could not give back meanwhile is missed by no
+        outage that was seen here. Again where it fails: another command may have the machine's lock for long.
+        """
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(due.wait(), COMPARE_S)
             due.clear()
+            if not answered:
+                continue
             try:
                 await context.pools.change.run(compare)
             except Exception as error:
@@ -154,11 +162,11 @@ async def serve_pool(context: Context) -> AsyncIterator[None]:
             "pool", host=found.host, answers=found.is_answering, text=found.text, error=None,
             actions=[],
         )  # fmt: skip
-        if found.is_answering and not answered:
+        is_first, answered = found.is_answering and not answered, found.is_answering
+        if is_first:
             # what was detached meanwhile still counts as in use there
             with contextlib.suppress(RuntimeError):  # the daemon ends
                 loop.call_soon_threadsafe(due.set)
-        answered = found.is_answering
 
     server = PoolServer(context.machine, context.clock, report)
     server.start()
