@@ -62,6 +62,14 @@ def show(host: Host) -> dict[str, float]:
     return share
 
 
+def read_metric(host: Host, name: str) -> float:
+    """The value of its only series."""
+    (line,) = [
+        line for line in host.call("metrics").stdout.splitlines() if line.startswith(f"{name}{{")
+    ]
+    return float(line.split()[-1])
+
+
 def test_work_outside_of_turns_is_named_and_honest_work_is_not(machine: Host) -> None:
     process = machine.start(*SHARE, "--", str(TENANT), *BUSY.words)
     assert read_line(process) == "ready"
@@ -85,12 +93,11 @@ def test_work_outside_of_turns_is_named_and_honest_work_is_not(machine: Host) ->
     audit = (machine.root / MACHINE / "host/state/audit.jsonl").read_text()
     assert '"key":"compute"' in audit.replace(" ", "")
     assert found["uncharged_pid"] in children(worker)
-    (line,) = [
-        line
-        for line in machine.call("metrics").stdout.splitlines()
-        if line.startswith("vgpumgr_channel_share_uncharged_seconds_total{")
-    ]
-    assert float(line.split()[-1]) > 0
+    # a collection is used for some seconds
+    wait_for(
+        lambda: read_metric(machine, "vgpumgr_channel_share_uncharged_seconds_total") > 0,
+        "it counts",
+    )
     process.terminate()
     process.communicate(timeout=PATIENCE_S)
 
