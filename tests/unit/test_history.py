@@ -160,7 +160,7 @@ class Collector:
         self.clock = FakeClock()
         self.history = History()
 
-    def collect(self, wait_s: float) -> Collected:
+    def sample(self, wait_s: float) -> Collected:
         self.clock.now_s += wait_s
         return self.answers.pop(0) if self.answers else Collected()
 

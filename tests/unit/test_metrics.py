@@ -91,6 +91,21 @@ def test_scrapes_within_the_time_cost_one_collection(
     assert machine.calls == 2
 
 
+def test_the_history_shares_what_a_scrape_has_and_a_scrape_is_as_new_as_before(
+    cache: MetricsCache, machine: Machine, clock: FakeClock
+) -> None:
+    scraped = cache.read(LONG_S)
+    assert cache.sample(LONG_S) is scraped
+    clock.sleep(TTL_S)
+    sampled = cache.sample(LONG_S)
+    assert (sampled is scraped, machine.calls) == (False, 2)
+    # what a command has changed since then is to be seen
+    again = cache.read(LONG_S)
+    assert (again is sampled, machine.calls) == (False, 3)
+    assert (cache.read(LONG_S), cache.sample(LONG_S)) == (again, again)
+    assert machine.calls == 3
+
+
 def test_a_failed_collection_leaves_the_last_good_values(
     cache: MetricsCache, machine: Machine, clock: FakeClock
 ) -> None:

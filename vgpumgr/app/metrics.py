@@ -250,15 +250,18 @@ class MetricsMissingError(VgpumgrError):
 
 
 class MetricsService:
-    """The operation; ``read`` is MetricsCache's, and ``collect`` here."""
+    """The operation; ``read`` and ``sample`` are MetricsCache's, and ``read`` is ``collect`` here."""
 
     def __init__(
         self,
         read: Callable[[float], Collected],
         statistics: OperationStatistics,
         hostname: str | None = None,
+        *,
+        sample: Callable[[float], Collected] | None = None,
     ) -> None:
         self.collect = read
+        self.sample = sample or read
         self._statistics = statistics
         self._hostname = hostname or platform.node()
 

@@ -138,7 +138,7 @@ def open_metrics(machine: Machine) -> Iterator[MetricsService]:
             parts.leases,
         )
         cache = MetricsCache(source.observe, parts.clock)
-        yield MetricsService(cache.read, open_statistics(machine.run_dir))
+        yield MetricsService(cache.read, open_statistics(machine.run_dir), sample=cache.sample)
 
 
 class MetricsCache:
@@ -160,11 +160,24 @@ class MetricsCache:
         self._idle = threading.Event()
         self._idle.set()
         self._overdue = False
+        #: whether the last collection was made for the history
+        self._is_sample = False
 
     def read(self, patience_s: float = PATIENCE_S) -> Collected:
-        """The values, new or old; raises nothing, whatever collecting does."""
+        """The values, new or old; raises nothing, whatever collecting does. What was collected for the history is old:
+        a scrape after a change shows the change.
+        """
+        return self._read(patience_s, is_sample=False)
+
+    def sample(self, patience_s: float = PATIENCE_S) -> Collected:
+        """The same for the history, which shares what a scrape has collected."""
+        return self._read(patience_s, is_sample=True)
+
+    def _read(self, patience_s: float, *, is_sample: bool) -> Collected:
         with self._lock:
-            if self._idle.is_set() and self._is_old():
+            is_old = self._is_old() or (self._is_sample and not is_sample)
+            if self._idle.is_set() and is_old:
+                self._is_sample = is_sample
                 self._start()
             wait_s = 0.0 if self._overdue else patience_s
         if not self._idle.wait(wait_s):

@@ -1,4 +1,4 @@
-"""Feeds the history: one collection of the metrics every ten seconds, which a scrape shares."""
+"""Feeds the history: one collection of the metrics every ten seconds, or a scrape's that is as new."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def keep_history(context: Context) -> AsyncIterator[None]:
 async def _sample(context: Context) -> None:
     last_s: float | None = None
     while True:
-        collected = await asyncio.to_thread(context.metrics.collect, STEP_S)
+        collected = await asyncio.to_thread(context.metrics.sample, STEP_S)
         # a driver that does not answer leaves a gap
         if collected.success and collected.observation and collected.observed_s != last_s:
             assert collected.observed_s is not None
