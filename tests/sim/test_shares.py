@@ -153,7 +153,7 @@ def test_an_endless_kernel_is_named_and_stops_nobody() -> None:
 
 
 def check_named(tenants: Sequence[Tenant], end: Callable[[], object]) -> None:
-    """What the first one does without end is named, holds up nobody, and is over when its process is."""
+    """The endless loop of the first is named, delays no other session, and ends with its process."""
     tenants[1].start(BUSY)
     wait_for(lambda: bool((s := tenants[0].rig.status().share) and s.overdue_ns), "it is named")
     found = mean(measure(tenants, 3))

@@ -29,7 +29,7 @@ def kernels(tmp_path: Path) -> Path:
 
 
 def test_what_kernels_decide_needs_no_message(rig: Rig, kernels: Path) -> None:
-    """Launches of a graph with a loop are waited for by nobody; what is not done in a body is named, once each."""
+    """No launch of a graph with a loop waits; what is not supported in a body is named, once each."""
     process = start_python(
         rig,
         f"""

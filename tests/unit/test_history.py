@@ -120,7 +120,7 @@ def test_a_series_that_is_gone_gives_its_place() -> None:
             history.add(observe(number + int(at > 0), number=number), number + at, number + at)
         found = {(one.vm, one.attachment) for one in history.describe(vm="vm01").series}
         assert found == {("vm01", number)}
-        # what is there keeps its place
+        # a series that exists keeps its place
         assert read(history)["calls_per_second"][-1] is not None
         assert all(key.gpu or key.attachment == number for key in history._series)
 

@@ -323,7 +323,7 @@ def test_without_the_store_nothing_is_attached_and_all_can_be_detached(
         assert status.pool is not None
         assert not status.pool.answers
         assert status.pool.leases == 2
-        assert host.list_drift() == []  # nobody knows that a lease is gone
+        assert host.list_drift() == []  # no lease is known to be gone
         leased = host.leases.read_seen().leases[0].gpus[0]  # type: ignore[union-attr]
         local = AttachRequest("vm02", SHARE, gpu=leased, hello_timeout_s=0)
         refuse(GpuLeasedError, lambda: host.service.attach(local))

@@ -129,7 +129,7 @@ CUresult capture_free(struct stream *s, CUdeviceptr address);
 /* graph_exec.c */
 /* What a graph's node has become in an executable one. */
 CUresult exec_node(CUgraphExec handle, CUgraphNode node, struct graph_node **out);
-/* Puts all nodes of one into the stream; without drv.lock, and nobody changes the graph meanwhile. */
+/* Puts all nodes of an executable graph into the stream. Call it without drv.lock, while no other thread changes the graph. */
 CUresult graph_launch_nodes(struct graph *g, CUstream stream);
 
 /* stream_memory.c; without drv.lock, and the caller owns what is made */
