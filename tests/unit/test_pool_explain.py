@@ -11,6 +11,7 @@ from tests.support.cli import Cli
 from tests.unit.test_pool_claims import claim, make_pool, ok, refused, serving
 from tests.unit.test_pool_claims import cli as cli
 from tests.unit.test_pool_tenants import list_granted, make_store, run, share, write
+from vgpumgr.model.text import format_gpus
 from vgpumgr.pool.control.candidates import Candidate, list_candidates
 from vgpumgr.pool.control.records import (
     ROOT,
@@ -22,7 +23,6 @@ from vgpumgr.pool.control.records import (
     TenantRecord,
     View,
     alive_key,
-    format_gpus,
     put,
 )
 from vgpumgr.pool.scheduler.choosing import POLICY_NAMES

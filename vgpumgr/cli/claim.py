@@ -19,7 +19,7 @@ from vgpumgr.cli.output import (
     size_column,
     value_column,
 )
-from vgpumgr.cli.session import GlobalOptions, get_session, number
+from vgpumgr.cli.session import get_session, get_session_here, number
 from vgpumgr.errors import Exit, UsageError
 
 app = App()
@@ -111,7 +111,7 @@ def create(
       vgpumgr claim create lesson --profile share:4GiB,10% --tenant teaching
       vgpumgr claim create web-2 --profile share:4GiB,10% --anti-affinity web
     """
-    with open_pool(_check(context, "create")) as pool:
+    with open_pool(get_session_here(context, "claim create").options) as pool:
         _print(
             context, pool.create(claim, class_name, profile, gpus, if_lost, tenant, anti_affinity)
         )
@@ -128,7 +128,7 @@ def list_claims(context: Context) -> None:
       vgpumgr claim list
       vgpumgr claim list --filter state=waiting -o json
     """
-    with open_pool(_check(context, "list")) as pool:
+    with open_pool(get_session_here(context, "claim list").options) as pool:
         rows = pool.list_claims()
     print_list(context, {"schema": _SCHEMA, "claims": rows}, rows, _COLUMNS, "name")
 
@@ -142,7 +142,7 @@ def show(context: Context, claim: ClaimName) -> None:
       vgpumgr claim show train
       vgpumgr claim show train -o json
     """
-    with open_pool(_check(context, "show")) as pool:
+    with open_pool(get_session_here(context, "claim show").options) as pool:
         _print(context, pool.show(claim))
 
 
@@ -168,7 +168,7 @@ def explain(context: Context, claim: ClaimName) -> None:
       vgpumgr claim explain train
       vgpumgr claim explain train -o json
     """
-    with open_pool(_check(context, "explain")) as pool:
+    with open_pool(get_session_here(context, "claim explain").options) as pool:
         row, rows = pool.explain(claim)
     document = {"schema": _SCHEMA, "claim": row, "hosts": rows}
     print_list(context, document, rows, _CANDIDATES, "name")
@@ -199,7 +199,7 @@ def resize(
     """
     if profile is None and gpus is None:
         raise UsageError("resize to what?", hint=f"vgpumgr claim resize {claim} --profile whole")
-    with open_pool(_check(context, "resize")) as pool:
+    with open_pool(get_session_here(context, "claim resize").options) as pool:
         _print(context, pool.resize(claim, profile, gpus))
 
 
@@ -215,7 +215,7 @@ def delete(context: Context, claim: ClaimName) -> int:
     Examples:
       vgpumgr claim delete train
     """
-    with open_pool(_check(context, "delete")) as pool:
+    with open_pool(get_session_here(context, "claim delete").options) as pool:
         is_gone, lost = pool.delete(claim)
     document = {"schema": _SCHEMA, "claim": claim, "deleted": is_gone, "unheard_host": lost}
     text = f"claim {claim} is deleted"
@@ -228,13 +228,6 @@ def delete(context: Context, claim: ClaimName) -> int:
         )
     print_single(context, document, lines)
     return int(Exit.OK if is_gone else Exit.PENDING)
-
-
-def _check(context: Context, verb: str) -> GlobalOptions:
-    """The options of the line, which names no other host: the pool is that of this one."""
-    session = get_session(context)
-    session.check_here(f"vgpumgr claim {verb}")
-    return session.options
 
 
 def _print(context: Context, row: Row) -> None:

@@ -11,7 +11,7 @@ from typer import Argument, BadParameter, Context, Option
 from vgpumgr.cli.backend import open_pool
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import Column, or_absent, print_list, print_row, print_single, value_column
-from vgpumgr.cli.session import GlobalOptions, get_session
+from vgpumgr.cli.session import get_session_here
 
 app = App()
 _SCHEMA = "vgpumgr/v1"
@@ -67,7 +67,7 @@ def create(
       vgpumgr pool class create training --whole --model "NVIDIA H100 80GB HBM3"
       vgpumgr pool class create quiet --policy spread
     """
-    with open_pool(_check(context, "create")) as pool:
+    with open_pool(get_session_here(context, "pool class create").options) as pool:
         row = pool.classes.create(name, policy, models or (), whole=whole)
     print_row(context, {"schema": _SCHEMA, "class": row}, f"class {name}", row, _COLUMNS, name)
 
@@ -80,7 +80,7 @@ def list_classes(context: Context) -> None:
     Examples:
       vgpumgr pool class list
     """
-    with open_pool(_check(context, "list")) as pool:
+    with open_pool(get_session_here(context, "pool class list").options) as pool:
         rows = pool.classes.list_all()
     print_list(context, {"schema": _SCHEMA, "classes": rows}, rows, _COLUMNS, "name")
 
@@ -93,17 +93,10 @@ def delete(context: Context, name: ClassName) -> None:
     Examples:
       vgpumgr pool class delete quiet
     """
-    with open_pool(_check(context, "delete")) as pool:
+    with open_pool(get_session_here(context, "pool class delete").options) as pool:
         pool.classes.delete(name)
     print_single(
         context,
         {"schema": _SCHEMA, "class": name, "deleted": True},
         [f"class {name} is deleted"],
     )
-
-
-def _check(context: Context, verb: str) -> GlobalOptions:
-    """The options of the line, which names no other host: the pool is that of this one."""
-    session = get_session(context)
-    session.check_here(f"vgpumgr pool class {verb}")
-    return session.options

@@ -22,7 +22,7 @@ from vgpumgr.cli.output import (
     value_column,
     write_file,
 )
-from vgpumgr.cli.session import Session, confirm, get_session, number
+from vgpumgr.cli.session import confirm, get_session_here, number
 from vgpumgr.errors import (
     ConfirmationNeededError,
     FileWriteError,
@@ -113,7 +113,7 @@ def simulate(
     from vgpumgr.host.clock import SystemClock
     from vgpumgr.pool.simulation import Result
 
-    session = _open(context, "simulate")
+    session = get_session_here(context, "pool simulate")
     trace = _read_trace(nodes, tasks)
     clock, rows = SystemClock(), []
     for policy in dict.fromkeys(policies or ["fgd"]):
@@ -183,7 +183,7 @@ def explain_task(
     from vgpumgr.model.text import list_near
     from vgpumgr.pool.simulation import explain
 
-    _open(context, "explain")
+    get_session_here(context, "pool explain")
     trace = _read_trace(nodes, tasks)
     names = [one.name for one in trace.all_tasks]
     if task not in names:
@@ -266,7 +266,7 @@ def generate(
     from vgpumgr.pool.files import format_hosts, format_tasks
     from vgpumgr.pool.synthetic import make_hosts, make_tasks
 
-    _open(context, "generate")
+    get_session_here(context, "pool generate")
     hosts, tasks = make_hosts(scale, cpu_hosts), make_tasks(seed, scale, constrained)
     directory = Path(out)
     try:
@@ -346,7 +346,7 @@ def init(
       vgpumgr pool init --etcd http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379
       vgpumgr pool init --etcd https://10.0.0.1:2379 --etcd-ca ca.crt --etcd-cert a.crt --etcd-key a.key
     """
-    options = _open(context, "init").options
+    options = get_session_here(context, "pool init").options
     made = init_pool(options, _read_endpoints(etcd, etcd_ca, etcd_cert, etcd_key), policy)
     lines = [f"a new pool in {made['store']}", "next: vgpumgr pool join"]
     print_single(context, {"schema": _SCHEMA, "pool": made}, lines)
@@ -378,7 +378,7 @@ def join(
 
     from vgpumgr.pool.control.records import GpuRecord, check_name
 
-    session = _open(context, "join")
+    session = get_session_here(context, "pool join")
     known = find_pool_host(session.options)
     host = name or known or socket.gethostname().partition(".")[0].lower()
     check_name(host, "host")
@@ -406,7 +406,7 @@ def status(context: Context) -> None:
       vgpumgr pool status
       vgpumgr pool status -o json
     """
-    session = _open(context, "status")
+    session = get_session_here(context, "pool status")
     with open_pool(session.options) as pool:
         found = pool.describe()
     print_list(context, {"schema": _SCHEMA, **found}, found["hosts"], _HOSTS, "name")
@@ -442,7 +442,7 @@ def serve(context: Context) -> None:
     """
     from vgpumgr.host.foreground import ending_at_once
 
-    session = _open(context, "serve")
+    session = get_session_here(context, "pool serve")
     with ending_at_once(), open_pool(session.options) as pool:
         pool.serve(session.streams.note)
 
@@ -458,7 +458,7 @@ def leave(context: Context) -> None:
     Examples:
       vgpumgr pool leave
     """
-    host = leave_pool(_open(context, "leave").options)
+    host = leave_pool(get_session_here(context, "pool leave").options)
     text = f"host {host} has left the pool" if host else "this host is in no pool any more"
     print_single(context, {"schema": _SCHEMA, "host": host}, [text])
 
@@ -480,7 +480,7 @@ def remove(
     Examples:
       vgpumgr pool remove gpu-b --confirm-dead
     """
-    session = _open(context, "remove")
+    session = get_session_here(context, "pool remove")
     with open_pool(session.options) as pool:
         claims = pool.list_lost(name)
         if not confirm_dead:
@@ -500,13 +500,6 @@ def remove(
     document = {"schema": _SCHEMA, "host": name, "claims": claims}
     what = f"; its claims wait again: {', '.join(claims)}" if claims else ""
     print_single(context, document, [f"host {name} is removed{what}"])
-
-
-def _open(context: Context, verb: str) -> Session:
-    """The session: the files are this host's."""
-    session = get_session(context)
-    session.check_here(f"vgpumgr pool {verb}")
-    return session
 
 
 def _read_trace(nodes: str, tasks: str) -> Trace:

@@ -203,6 +203,13 @@ class Session:
             )
 
 
+def get_session_here(context: Context, command: str) -> Session:
+    """The session of a command about this host alone, such as of the pool that it is in. Raises UsageError."""
+    session = get_session(context)
+    session.check_here(f"vgpumgr {command}")
+    return session
+
+
 def get_session(context: Context) -> Session:
     """The session in typer's context."""
     session = context.obj

@@ -17,7 +17,7 @@ from vgpumgr.cli.output import (
     print_single,
     value_column,
 )
-from vgpumgr.cli.session import GlobalOptions, get_session, number
+from vgpumgr.cli.session import get_session_here, number
 from vgpumgr.errors import UsageError
 
 app = App()
@@ -45,7 +45,9 @@ def _read_quota(text: str) -> int | None:
 
 
 def _format_gpus(milli: int | None) -> str:
-    return or_absent(None if milli is None else f"{milli / 1000:.3f}".rstrip("0").rstrip("."))
+    from vgpumgr.model.text import format_gpus
+
+    return or_absent(None if milli is None else format_gpus(milli))
 
 
 def _format_claims(row: Row) -> str:
@@ -86,7 +88,7 @@ def create(
       vgpumgr tenant create batch --priority -10 --weight 3
     """
     quota = None if gpus is None else _parse(gpus)
-    with open_pool(_check(context, "create")) as pool:
+    with open_pool(get_session_here(context, "tenant create").options) as pool:
         _print(context, pool.tenants.create(tenant, quota, priority, weight))
 
 
@@ -99,7 +101,7 @@ def list_tenants(context: Context) -> None:
       vgpumgr tenant list
       vgpumgr tenant list -o json
     """
-    with open_pool(_check(context, "list")) as pool:
+    with open_pool(get_session_here(context, "tenant list").options) as pool:
         rows = pool.tenants.list_all()
     print_list(context, {"schema": _SCHEMA, "tenants": rows}, rows, _COLUMNS, "name")
 
@@ -112,7 +114,7 @@ def show(context: Context, tenant: TenantName) -> None:
     Examples:
       vgpumgr tenant show vision
     """
-    with open_pool(_check(context, "show")) as pool:
+    with open_pool(get_session_here(context, "tenant show").options) as pool:
         _print(context, pool.tenants.show(tenant))
 
 
@@ -145,7 +147,7 @@ def change(
         changes["weight"] = weight
     if not changes:
         raise UsageError("set what?", hint=f"vgpumgr tenant set {tenant} --gpus 8")
-    with open_pool(_check(context, "set")) as pool:
+    with open_pool(get_session_here(context, "tenant set").options) as pool:
         _print(context, pool.tenants.change(tenant, changes))
 
 
@@ -182,7 +184,7 @@ def split(
     names = list(dict.fromkeys(tenants))
     if len(names) > _MAX_SPLIT:
         raise UsageError(f"{len(names)} tenants at once", why=f"at most {_MAX_SPLIT}")
-    with open_pool(_check(context, "split")) as pool:
+    with open_pool(get_session_here(context, "tenant split").options) as pool:
         total, rows = pool.tenants.split(names, profile, class_name, dry_run=dry_run)
     document = {"schema": _SCHEMA, "shares": total, "dry_run": dry_run, "tenants": rows}
     print_list(context, document, rows, _SHARES, "name")
@@ -196,7 +198,7 @@ def delete(context: Context, tenant: TenantName) -> None:
     Examples:
       vgpumgr tenant delete vision
     """
-    with open_pool(_check(context, "delete")) as pool:
+    with open_pool(get_session_here(context, "tenant delete").options) as pool:
         pool.tenants.delete(tenant)
     document = {"schema": _SCHEMA, "tenant": tenant, "deleted": True}
     print_single(context, document, [f"tenant {tenant} is deleted"])
@@ -209,13 +211,6 @@ def _parse(text: str) -> int | None:
         raise UsageError(
             f"no quota of GPUs: {text!r}", why=str(error.message), hint="--gpus 2.5, or --gpus none"
         ) from error
-
-
-def _check(context: Context, verb: str) -> GlobalOptions:
-    """The options of the line, which names no other host: the pool is that of this one."""
-    session = get_session(context)
-    session.check_here(f"vgpumgr tenant {verb}")
-    return session.options
 
 
 def _print(context: Context, row: Row) -> None:

@@ -29,6 +29,11 @@ def format_vm(name: str, uuid: str = "") -> str:
     return uuid if uuid and name.startswith("-") else shlex.quote(name)
 
 
+def format_gpus(milli: int) -> str:
+    """``4`` or ``0.5``: thousandths of a GPU as GPUs, none of them lost."""
+    return f"{milli / 1000:.3f}".rstrip("0").rstrip(".")
+
+
 def format_exact(size_bytes: int) -> str:
     """A size without a space that ``parse_size`` reads back to the byte, in the largest unit that allows it."""
     for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):

@@ -14,7 +14,7 @@ from vgpumgr.errors import (
     ClaimNotFoundError,
 )
 from vgpumgr.host.lock import find_holder
-from vgpumgr.model.text import format_vm, list_near
+from vgpumgr.model.text import format_gpus, format_vm
 from vgpumgr.pool.classes import ClassOperations, find_class
 from vgpumgr.pool.control.candidates import list_candidates
 from vgpumgr.pool.control.placing import Placing
@@ -25,7 +25,7 @@ from vgpumgr.pool.control.records import (
     UseRecord,
     View,
     check_name,
-    format_gpus,
+    find_named,
     use_key,
 )
 from vgpumgr.pool.control.records import put as put_record
@@ -34,7 +34,7 @@ from vgpumgr.pool.leaving import find_dead, remove_host
 from vgpumgr.pool.membership import Pool
 from vgpumgr.pool.sizes import read_size
 from vgpumgr.pool.store.interface import Change, Compare
-from vgpumgr.pool.tenants import TenantOperations, count_claim, find_tenant
+from vgpumgr.pool.tenants import TenantOperations, find_tenant
 
 #: of a claim that no controller has seen
 NO_ANSWER = "no controller has answered yet"
@@ -159,7 +159,7 @@ def _create_claim(pool: Pool, claim: ClaimRecord) -> View:
         if claim.tenant:
             tenant = find_tenant(view, claim.tenant)
             compares.append(view.at(tenant.key))
-            changes.append(put_record(count_claim(tenant)))
+            changes.append(put_record(tenant))
         _check_possible(view, claim)
         _check_quota(view, claim)
         return compares, changes
@@ -199,14 +199,7 @@ def _is_answered(view: View, claim: ClaimRecord) -> bool:
 
 def find_claim(view: View, name: str) -> ClaimRecord:
     """Raises ClaimNotFoundError with near names."""
-    if name in view.claims:
-        return view.claims[name]
-    near = list_near(name, view.claims, n=2)
-    raise ClaimNotFoundError(
-        f"the pool has no claim {name}",
-        why=f"did you mean {' or '.join(near)}?" if near else None,
-        hint="vgpumgr claim list",
-    )
+    return find_named(view.claims, name, "claim", ClaimNotFoundError)
 
 
 def _resize_claim(pool: Pool, name: str, profile: str | None, gpus: int | None) -> View:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from vgpumgr.errors import TenantExistsError, TenantNotFoundError, UsageError
-from vgpumgr.model.text import list_near
 from vgpumgr.pool.classes import find_class
 from vgpumgr.pool.control.placing import name_model
 from vgpumgr.pool.control.records import (
@@ -16,9 +15,10 @@ from vgpumgr.pool.control.records import (
     TenantRecord,
     View,
     check_name,
+    find_named,
     put,
 )
-from vgpumgr.pool.control.tenants import Usage, divide, list_tenants
+from vgpumgr.pool.control.tenants import Usage, divide
 from vgpumgr.pool.membership import Pool
 from vgpumgr.pool.scheduler.model import GPU_MILLI
 from vgpumgr.pool.sizes import read_size
@@ -35,7 +35,7 @@ class TenantOperations:
         """Every tenant, by name."""
         view = self._pool.view()
         usage = Usage(view)
-        return [_describe(view, tenant, usage) for tenant in list_tenants(view)]
+        return [_describe(view, view.tenants[name], usage) for name in sorted(view.tenants)]
 
     def show(self, name: str) -> dict[str, Any]:
         """One tenant. Raises TenantNotFoundError."""
@@ -109,14 +109,7 @@ class TenantOperations:
 
 def find_tenant(view: View, name: str) -> TenantRecord:
     """Raises TenantNotFoundError with near names."""
-    if name in view.tenants:
-        return view.tenants[name]
-    near = list_near(name, view.tenants, n=2)
-    raise TenantNotFoundError(
-        f"the pool has no tenant {name}",
-        why=f"did you mean {' or '.join(near)}?" if near else None,
-        hint="vgpumgr tenant list",
-    )
+    return find_named(view.tenants, name, "tenant", TenantNotFoundError)
 
 
 def _check_unused(view: View, name: str) -> None:
@@ -128,11 +121,6 @@ def _check_unused(view: View, name: str) -> None:
             held_by=tuple(f"claim {claim}" for claim in claims),
             hint=f"vgpumgr claim delete {claims[0]}",
         )
-
-
-def count_claim(tenant: TenantRecord) -> TenantRecord:
-    """The tenant with a claim more: its revision moves, so that no tenant is removed while one is made."""
-    return replace(tenant, claims=tenant.claims + 1)
 
 
 def _divide(

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
-from vgpumgr.errors import PoolStoreError, UsageError
+from vgpumgr.errors import PoolStoreError, UsageError, VgpumgrError
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.frozen import dataclass
+from vgpumgr.model.text import list_near
 from vgpumgr.pool.scheduler.model import GPU_MILLI
 from vgpumgr.pool.store.interface import At, Entry, Put, Snapshot
 
@@ -120,15 +122,14 @@ class ClassRecord:
 @dataclass(frozen=True, slots=True)
 class TenantRecord:
     """A team, a course or a user that claims. ``gpu_milli`` is the most that all its leases have together (None: no
-    limit). Higher priorities are served first; of equal ones the tenant that has least for its weight. ``claims``
-    counts those that were made, so that each moves the revision.
+    limit). Higher priorities are served first; of equal ones the tenant that has least for its weight. A claim that is
+    made, and a grant, write the record again, so that its revision moves.
     """
 
     name: str
     gpu_milli: int | None = None
     priority: int = 0
     weight: int = 1
-    claims: int = 0
 
     @property
     def key(self) -> str:
@@ -241,6 +242,18 @@ def check_name(name: str, what: str) -> None:
         )
 
 
+def find_named(records: Mapping[str, T], name: str, noun: str, error: type[VgpumgrError]) -> T:
+    """A claim or a tenant by its name. Raises ``error`` with near names."""
+    if name in records:
+        return records[name]
+    near = list_near(name, records, n=2)
+    raise error(
+        f"the pool has no {noun} {name}",
+        why=f"did you mean {' or '.join(near)}?" if near else None,
+        hint=f"vgpumgr {noun} list",
+    )
+
+
 def lease_key(host: str, claim: str) -> str:
     """The place of a claim's lease on a host."""
     return f"{ROOT}lease/{host}/{claim}"
@@ -254,11 +267,6 @@ def apart_key(group: str) -> str:
 def alive_key(host: str) -> str:
     """The entry that ends when the host is no longer heard."""
     return f"{ROOT}alive/{host}"
-
-
-def format_gpus(milli: int) -> str:
-    """``4`` or ``0.5``: thousandths of a GPU as GPUs."""
-    return f"{milli / GPU_MILLI:.3f}".rstrip("0").rstrip(".")
 
 
 Record = HostRecord | GpuRecord | ClassRecord | TenantRecord | ClaimRecord | LeaseRecord | UseRecord

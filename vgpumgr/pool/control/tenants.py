@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
-from vgpumgr.pool.control.records import ClaimRecord, TenantRecord, View, format_gpus
+from vgpumgr.model.text import format_gpus
+from vgpumgr.pool.control.records import ClaimRecord, View
 from vgpumgr.pool.scheduler.model import GPU_MILLI
 
 
@@ -109,11 +110,6 @@ class _Estimates:
             sizes = (gpu.memory_bytes for gpu in gpus if not models or gpu.model in models)
             self._largest[claim.class_name] = max(sizes, default=0)
         return claim.gpus * min(claim.count_milli(self._largest[claim.class_name]), GPU_MILLI)
-
-
-def list_tenants(view: View) -> list[TenantRecord]:
-    """By name."""
-    return sorted(view.tenants.values(), key=lambda tenant: tenant.name)
 
 
 def divide(units: int, weights: Sequence[int]) -> list[int]:
