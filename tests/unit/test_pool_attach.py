@@ -40,10 +40,11 @@ from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.lock import lock_file
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.pool.control.records import put, use_key
-from vgpumgr.pool.membership import LOCK_NAME, open_pool
+from vgpumgr.pool.membership import LOCK_NAME, open_pool, write_seen
 from vgpumgr.pool.operations import PoolOperations
 from vgpumgr.pool.store.gateway import Endpoints
 from vgpumgr.pool.store.interface import Delete, Transaction
+from vgpumgr.state.leases import SeenPool
 
 SHARE = "share:8GiB,30%"
 
@@ -487,6 +488,34 @@ def test_a_command_runs_by_a_claim(host: PoolHost) -> None:
     refuse(ClaimInUseError, lambda: attach(host))
     application.detach(vm="job")
     assert host.view().uses == {}
+
+
+def test_a_command_without_a_claim_leaves_leased_gpus_alone(host: PoolHost) -> None:
+    host.claim("train", "whole")
+    host.claim("second", "whole")
+    application = Application(host.machine, host.parts)
+    error = refuse(
+        GpuLeasedError,
+        lambda: application.start_run(name="job", command="true", pid=os.getpid(), profile=SHARE),
+    )
+    assert set(error.held_by) == {"claim train", "claim second"}
+
+
+def test_a_store_that_did_not_answer_yet_has_lost_no_lease(host: PoolHost) -> None:
+    host.claim("train", SHARE)
+    attach(host)
+    write_seen(host.machine, SeenPool("a", "waits", 0.0, is_answering=False))
+    assert host.list_drift() == []
+
+
+def test_drained_gpus_are_not_called_leased(host: PoolHost) -> None:
+    leased = host.claim("train", SHARE)["lease"]["gpu_indices"][0]
+    application = Application(host.machine, host.parts)
+    application.drain_gpu(selector=str(1 - leased))
+    request = AttachRequest("vm01", SHARE, hello_timeout_s=0)
+    error = refuse(GpuLeasedError, lambda: host.service.attach(request))
+    assert f"GPU {1 - leased}" not in str(error)
+    assert "drained" in str(error.why)
 
 
 def test_why_asks_of_the_leased_gpu(host: PoolHost) -> None:

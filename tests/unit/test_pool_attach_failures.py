@@ -446,6 +446,81 @@ def test_the_daemon_compares_again_where_that_failed_and_after_each_outage(
     asyncio.run(go())
 
 
+def test_a_release_takes_nothing_from_another_attachment(
+    host: PoolHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes late, or another one gets the claim between its reading and its writing."""
+    host.claim("train", SHARE)
+    attach(host)
+    (record,) = host.bench.store.list_attachments()
+    part = record.claim
+    assert part is not None
+    use = host.view().uses["a/train"]
+    get = SqliteStore.get
+
+    def get_and_change(store: SqliteStore, key: str) -> object:
+        entry = get(store, key)
+        monkeypatch.setattr(SqliteStore, "get", get)
+        write(put(replace(use, name="vm02", attachment="other")))
+        return entry
+
+    monkeypatch.setattr(SqliteStore, "get", get_and_change)
+    for _ in range(2):
+        host.leases.release(part, record.id)
+        assert host.view().uses["a/train"].attachment == "other"
+
+
+def test_the_daemon_compares_each_minute_and_says_once_what_it_cannot_repair(
+    host: PoolHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.claim("train", SHARE)
+    attach(host)
+    with open_pool(None) as pool:
+        gone = tuple(Delete(f"p/{key}") for key in ("lease/a/train", "use/a/train", "claim/train"))
+        pool.store.transact(Transaction((), gone))
+    heard: list[Any] = []
+    audit: list[Any] = []
+    rounds: list[None] = []
+
+    async def run(compare: Callable[[Any], None]) -> None:
+        rounds.append(None)
+        compare(SimpleNamespace(parts=host.parts))
+
+    class Serving:
+        """Reports what the test says."""
+
+        def __init__(self, _machine: object, _clock: object, report: Callable[[Any], None]) -> None:
+            heard.append(report)
+
+        def start(self) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    context: Any = SimpleNamespace(
+        configuration=SimpleNamespace(settings=SimpleNamespace(pool=SimpleNamespace(serve=True))),
+        cache=SimpleNamespace(forget=lambda: None),
+        hub=SimpleNamespace(publish=lambda *_, **__: None),
+        pools=SimpleNamespace(change=SimpleNamespace(run=run)),
+        audit=SimpleNamespace(append=audit.append),
+        machine=None,
+        clock=None,
+    )
+    monkeypatch.setattr(pool_host, "PoolServer", Serving)
+    monkeypatch.setattr(pool_host, "COMPARE_S", 0.01)
+
+    async def go() -> None:
+        async with pool_host.serve_pool(context):
+            heard[0](SeenPool("a", "leads the pool", 0.0, is_answering=True))
+            while len(rounds) < 4:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(go(), 30))
+    (line,) = audit
+    assert "not repaired" in line["actions"][0]["text"]
+
+
 def test_a_comparison_without_an_answer_is_made_again(
     host: PoolHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,13 +35,17 @@ class PoolDrain(Drain):
 
 
 def explain_leased(
-    refusal: str, names: Collection[str], drains: Sequence[PoolDrain]
+    refusal: str, names: Collection[str], drains: Sequence[PoolDrain], others: Sequence[str] = ()
 ) -> GpuLeasedError:
-    """The refusal where no GPU is left that the pool has not leased; it begins with ``refusal``."""
+    """The refusal where no GPU is left that the pool has not leased; it begins with ``refusal``. ``others`` says why
+    the rest takes nothing.
+    """
     state = f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} leased by the pool"
     return GpuLeasedError(
         f"{refusal}: {state}" if refusal else state,
-        why="the pool has leased it, and what is attached without a claim would take what the lease reserves",
+        why="; ".join(
+            ["what is attached without a claim would take what a lease reserves", *others]
+        ),
         held_by=[f"claim {claim}" for claim in dict.fromkeys(c for d in drains for c in d.claims)],
         hint=drains[0].describe_end(None),
     )

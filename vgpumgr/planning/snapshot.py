@@ -180,8 +180,11 @@ class Snapshot:
         told = [str(drain) for drain in gpus]
         if len(gpus) > 1:
             told = [f"{name}: {text}" for name, text in zip(names, told, strict=True)]
-        if claims := [drain for drain in drains if isinstance(drain, PoolDrain)]:
-            raise explain_leased(refusal, names, claims)
+        if claims := [drain for drain in gpus if isinstance(drain, PoolDrain)]:
+            is_leased = [isinstance(drain, PoolDrain) for drain in gpus]
+            leased = [name for name, here in zip(names, is_leased, strict=True) if here]
+            others = [text for text, here in zip(told, is_leased, strict=True) if not here]
+            raise explain_leased(refusal, leased, claims, others)
         is_ill = all(drain.fault is not None for drain in drains)
         kind, state = (GpuUnhealthyError, "unhealthy") if is_ill else (GpuDrainedError, "drained")
         state = f"{' and '.join(names)} {'is' if len(gpus) == 1 else 'are'} {state}"

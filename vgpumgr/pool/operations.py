@@ -17,6 +17,7 @@ from vgpumgr.host.lock import find_holder
 from vgpumgr.model.text import format_gpus, format_vm
 from vgpumgr.pool.classes import ClassOperations, find_class
 from vgpumgr.pool.control.candidates import list_candidates
+from vgpumgr.pool.control.controller import is_as_claimed
 from vgpumgr.pool.control.placing import Placing
 from vgpumgr.pool.control.records import (
     ClaimRecord,
@@ -204,41 +205,35 @@ def find_claim(view: View, name: str) -> ClaimRecord:
 
 def _resize_claim(pool: Pool, name: str, profile: str | None, gpus: int | None) -> View:
     """Asks for another size, and waits a moment for it; until the lease is changed it has what it had."""
-    view = pool.view()
-    claim = find_claim(view, name)
-    if claim.is_ending:
-        raise ClaimExistsError(f"claim {name} is being deleted", hint=f"vgpumgr claim show {name}")
-    memory, compute = read_size(profile) if profile else (claim.memory_bytes, claim.compute_percent)
-    wanted = replace(
-        claim, gpus=gpus or claim.gpus, memory_bytes=memory, compute_percent=compute, why=""
-    )
-    _check_possible(view, wanted)
-    lease = view.find_lease(claim)
-    if lease is None or Placing(view, everything=True).find_growth(wanted, lease) > 0:
-        _check_quota(view, wanted)
-    _check_unused(view, claim, "resize")
-    _change(pool, view, wanted)
+
+    def make(view: View, claim: ClaimRecord) -> ClaimRecord:
+        if claim.is_ending:
+            raise ClaimExistsError(
+                f"claim {name} is being deleted", hint=f"vgpumgr claim show {name}"
+            )
+        size = read_size(profile) if profile else (claim.memory_bytes, claim.compute_percent)
+        wanted = replace(
+            claim, gpus=gpus or claim.gpus, memory_bytes=size[0], compute_percent=size[1], why=""
+        )
+        _check_possible(view, wanted)
+        lease = view.find_lease(claim)
+        if lease is None or Placing(view, everything=True).find_growth(wanted, lease) > 0:
+            _check_quota(view, wanted)
+        return wanted
+
+    wanted = _change(pool, name, "resize", make)
     return pool.follow_up(lambda now: _is_resized(now, wanted))
 
 
 def _is_resized(view: View, wanted: ClaimRecord) -> bool:
     found = view.claims.get(wanted.name)
     lease = view.find_lease(found) if found else None
-    if found is None or found.why or lease is None:
-        return True
-    return (len(lease.gpus), lease.memory_bytes, lease.compute_percent) == (
-        wanted.gpus,
-        wanted.memory_bytes,
-        wanted.compute_percent,
-    )
+    return found is None or bool(found.why) or lease is None or is_as_claimed(wanted, lease)
 
 
 def _delete_claim(pool: Pool, name: str) -> View:
     """Ends a claim, and waits a moment until it is gone."""
-    view = pool.view()
-    claim = find_claim(view, name)
-    _check_unused(view, claim, "delete")
-    _change(pool, view, replace(claim, is_ending=True))
+    _change(pool, name, "delete", lambda _, claim: replace(claim, is_ending=True))
     return pool.follow_up(lambda now: name not in now.claims)
 
 
@@ -254,13 +249,24 @@ def _check_unused(view: View, claim: ClaimRecord, verb: str) -> None:
         )
 
 
-def _change(pool: Pool, view: View, claim: ClaimRecord) -> None:
-    """Writes a claim that nothing uses. Raises ClaimExistsError where it was changed, or used, at the same time."""
-    changed = ClaimExistsError(
-        f"claim {claim.name} was changed at the same time", hint="the same again"
-    )
-    unused = (view.at(use_key(claim.host, claim.name)),) if claim.host else ()
-    pool.change((view.at(claim.key), *unused), (put_record(claim),), changed)
+def _change(
+    pool: Pool, name: str, verb: str, make: Callable[[View, ClaimRecord], ClaimRecord]
+) -> ClaimRecord:
+    """Writes what ``make`` makes of a claim that nothing uses, anew where a controller has written meanwhile. Raises
+    ClaimExistsError where others write without end.
+    """
+    made: list[ClaimRecord] = []
+
+    def plan(view: View) -> tuple[list[Compare], list[Change]]:
+        claim = find_claim(view, name)
+        made.append(make(view, claim))
+        _check_unused(view, claim, verb)
+        unused = [view.at(use_key(claim.host, name))] if claim.host else []
+        return [view.at(claim.key), *unused], [put_record(made[-1])]
+
+    busy = ClaimExistsError(f"claim {name} was changed at the same time", hint="the same again")
+    pool.change_anew(plan, busy)
+    return made[-1]
 
 
 def _list_claims(view: View) -> list[dict[str, Any]]:

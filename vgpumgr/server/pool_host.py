@@ -122,8 +122,13 @@ async def serve_pool(context: Context) -> AsyncIterator[None]:
         yield
         return
 
+    said: list[object] = []
+
     def compare(app: Application) -> None:
-        actions = [action.as_data() for action in recover_uses(app.parts)]
+        found = [action.as_data() for action in recover_uses(app.parts)]
+        # what cannot be repaired is found each minute, and said once
+        actions = [one for one in found if one not in said]
+        said[:] = [one for one in found if not one["done"]]
         if actions:
             context.cache.forget()
             context.hub.publish("pool", host=None, answers=True, text=None, error=None, actions=actions)  # fmt: skip

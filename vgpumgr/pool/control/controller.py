@@ -74,6 +74,9 @@ class Controller:
             yield from self._plan_host(view, host)
         for name in self._suspects.keys() - view.hosts.keys():
             del self._suspects[name]
+        for key in view.list_apart():
+            # a grant that is under way compares its claim, too, which is gone
+            yield Transaction((view.at(key),), (Delete(key),))
         placing, usage = Placing(view), Usage(view)
         queue = []
         for claim in sorted(view.claims.values(), key=view.age):
@@ -187,7 +190,7 @@ class Controller:
             claim.compute_percent,
             claim.if_lost,
         )
-        compares: list[Compare] = [view.at(claim.key), view.at(view.classes[claim.class_name].key)]
+        compares: list[Compare] = [view.at(claim.key)]
         changes: list[Change] = [put(lease), put(replace(claim, host=host.name, why=""))]
         # A grant that arrives late has to find that another one of its tenant, or of its group, was written
         # meanwhile: each moves their revisions.

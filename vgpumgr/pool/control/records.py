@@ -346,6 +346,12 @@ class View:
         entry = self._entries.get(LEADER)
         return None if entry is None else entry.value
 
+    def list_apart(self) -> list[str]:
+        """The entries of anti-affinity groups that no claim has any more."""
+        known = {apart_key(claim.anti_affinity) for claim in self.claims.values()}
+        prefix = apart_key("")
+        return [key for key in self._entries if key.startswith(prefix) and key not in known]
+
     def at(self, key: str) -> At:
         """The comparison that an entry, or its absence, is still as in this view."""
         entry = self._entries.get(key)
