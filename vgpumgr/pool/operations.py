@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,8 @@ from vgpumgr.errors import (
     ClaimImpossibleError,
     ClaimInUseError,
     ClaimNotFoundError,
+    PoolMemberError,
+    UsageError,
 )
 from vgpumgr.host.lock import find_holder
 from vgpumgr.model.text import format_gpus, format_vm
@@ -21,6 +24,7 @@ from vgpumgr.pool.control.controller import is_as_claimed
 from vgpumgr.pool.control.placing import Placing
 from vgpumgr.pool.control.records import (
     ANTI_AFFINITY,
+    WHERE,
     ClaimRecord,
     IfLost,
     LeaseRecord,
@@ -39,6 +43,10 @@ from vgpumgr.pool.store.interface import Change, Compare
 from vgpumgr.pool.tenants import TenantOperations, find_tenant
 from vgpumgr.pool.versions import need, upgrade
 
+#: so often who waits for a claim reads the pool
+_WAIT_S = 0.5
+#: names of hosts, and patterns of them
+_WHERE = re.compile(r"[a-z0-9.*?-]{1,63}")
 #: of a claim that no controller has seen
 NO_ANSWER = "no controller has answered yet"
 
@@ -89,6 +97,24 @@ class PoolOperations:
         """One claim. Raises ClaimNotFoundError."""
         return _describe_claim(self._pool.view(), name)
 
+    def wait(
+        self, name: str, timeout_s: float | None, report: Callable[[str], None]
+    ) -> dict[str, Any]:
+        """One claim, once it is granted, or when the time is over. ``report`` gets its place in the queue and why it
+        waits, when that changes. Raises ClaimNotFoundError, also where it is deleted meanwhile.
+        """
+        clock, said = self._pool.clock, ""
+        end_s = None if timeout_s is None else clock.monotonic_s() + timeout_s
+        while True:
+            row = self.show(name)
+            left_s = _WAIT_S if end_s is None else end_s - clock.monotonic_s()
+            if row["state"] != "waiting" or left_s <= 0:
+                return row
+            if (text := f"claim {name} waits, place {row['place']}: {row['why']}") != said:
+                said = text
+                report(text)
+            clock.sleep(min(left_s, _WAIT_S))
+
     def explain(self, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """One claim, and what each host would be for it: that which it has or would get first. Raises
         ClaimNotFoundError.
@@ -106,8 +132,11 @@ class PoolOperations:
         if_lost: str,
         tenant: str | None = None,
         anti_affinity: str | None = None,
+        where: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """The new claim. Raises what names the limit that it breaks."""
+        """The new claim. ``where`` names hosts, by patterns too; ``here`` is this one, and ``any`` all. Raises what
+        names the limit that it breaks.
+        """
         memory, compute = read_size(profile)
         if anti_affinity is not None:
             check_name(anti_affinity, "group")
@@ -120,6 +149,7 @@ class PoolOperations:
             IfLost(if_lost),
             tenant=tenant or "",
             anti_affinity=anti_affinity or "",
+            where=_read_where(where, self._pool.membership.host),
         )
         return _describe_claim(_create_claim(self._pool, claim), name)
 
@@ -147,6 +177,24 @@ class PoolOperations:
         return remove_host(self._pool, host)
 
 
+def _read_where(where: Sequence[str], here: str | None) -> tuple[str, ...]:
+    """Raises UsageError for what is no name or pattern of a host, PoolMemberError where this machine is no host."""
+    found = dict.fromkeys(part for text in where for part in text.split(","))
+    if "any" in found:
+        return ()
+    if "here" in found and here is None:
+        raise PoolMemberError("this machine is no host of the pool", hint="vgpumgr pool join")
+    names = tuple(str(here) if part == "here" else part for part in found)
+    for name in names:
+        if not _WHERE.fullmatch(name):
+            raise UsageError(
+                f"no name or pattern of a host: {name!r}",
+                why="it has lower-case letters, digits, dots and dashes, * and ?",
+                hint="--where any, here, gpu-a or gpu-a,gpu-b or 'gpu-*'",
+            )
+    return names
+
+
 def _describe_claim(view: View, name: str) -> dict[str, Any]:
     find_claim(view, name)
     return next(row for row in _list_claims(view) if row["name"] == name)
@@ -164,6 +212,8 @@ def _create_claim(pool: Pool, claim: ClaimRecord) -> View:
         # the class and the tenant get another revision: neither can be removed at the same time
         compares: list[Compare] = [view.at(claim.key), view.at(kind.key)]
         changes: list[Change] = [put_record(claim), put_record(kind)]
+        if claim.where:
+            need(pool, view, WHERE, "--where")
         if claim.anti_affinity:
             need(pool, view, ANTI_AFFINITY, "anti-affinity")
         if claim.tenant:
@@ -300,6 +350,7 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
                 "class": claim.class_name,
                 "tenant": claim.tenant or None,
                 "anti_affinity": claim.anti_affinity or None,
+                "where": list(claim.where),
                 "state": view.find_state(claim),
                 "gpus": claim.gpus,
                 "memory_bytes": claim.memory_bytes,

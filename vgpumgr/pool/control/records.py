@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
@@ -28,7 +29,7 @@ LEADER = f"{ROOT}leader"
 #: other programs neither read nor write them
 VERSION = 2
 #: by which version a pool is the first to have it
-TENANTS = ANTI_AFFINITY = USES = CLOSED_GPUS = 2
+TENANTS = ANTI_AFFINITY = USES = CLOSED_GPUS = WHERE = 2
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 T = TypeVar("T")
@@ -155,7 +156,8 @@ NO_TENANT = TenantRecord("")
 class ClaimRecord:
     """What a VM, a process or a container may use: so many GPUs, of each so much memory and time; without both it is
     a whole one. ``host`` is where its lease is; ``why`` says why it has none, or not the one that it asks for.
-    ``tenant`` is whose it is; empty: of none. Claims with the same ``anti_affinity`` are on different hosts.
+    ``tenant`` is whose it is; empty: of none. Claims with the same ``anti_affinity`` are on different hosts. ``where``
+    has names or patterns of the hosts that it may be on; empty: any.
     """
 
     name: str
@@ -169,11 +171,16 @@ class ClaimRecord:
     why: str = ""
     tenant: str = ""
     anti_affinity: str = ""
+    where: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """Its place in the store."""
         return f"{ROOT}claim/{self.name}"
+
+    def may_be_on(self, host: str) -> bool:
+        """Whether it asks for that host, or for any."""
+        return not self.where or any(fnmatchcase(host, pattern) for pattern in self.where)
 
     def count_milli(self, memory_bytes: int) -> int:
         """How much of a GPU with so much memory it takes, in thousandths; more than all: such a GPU is too small."""
@@ -307,7 +314,7 @@ Record = HostRecord | GpuRecord | ClassRecord | TenantRecord | ClaimRecord | Lea
 
 
 #: fields that version 1 does not know
-_LATER = frozenset({"tenant", "anti_affinity", "closed"})
+_LATER = frozenset({"tenant", "anti_affinity", "closed", "where"})
 
 
 def format_record(record: object) -> str:
