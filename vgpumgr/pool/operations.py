@@ -17,7 +17,7 @@ from vgpumgr.errors import (
     UsageError,
 )
 from vgpumgr.host.lock import find_holder
-from vgpumgr.model.text import format_gpus, format_vm
+from vgpumgr.model.text import format_gpus
 from vgpumgr.pool.classes import ClassOperations, find_class
 from vgpumgr.pool.control.candidates import list_candidates
 from vgpumgr.pool.control.controller import is_as_claimed
@@ -32,7 +32,6 @@ from vgpumgr.pool.control.records import (
     View,
     check_name,
     find_named,
-    use_key,
 )
 from vgpumgr.pool.control.records import put as put_record
 from vgpumgr.pool.control.tenants import list_queue
@@ -298,13 +297,13 @@ def _delete_claim(pool: Pool, name: str) -> View:
 
 def _check_unused(view: View, claim: ClaimRecord, verb: str) -> None:
     """Raises ClaimInUseError."""
-    use = view.find_use(claim)
-    if use is not None:
+    if uses := view.list_uses(claim):
         raise ClaimInUseError(
             f"cannot {verb} claim {claim.name}: it is in use",
-            why=f"to be detached on host {use.host}; vgpumgr recover there releases what is not attached any more",
-            held_by=(use.holder,),
-            hint=f"vgpumgr detach {format_vm(use.name, use.uuid)} --attachment {use.attachment}",
+            why=f"to be detached on host {uses[0].host}; "
+            "vgpumgr recover there releases what is not attached any more",
+            held_by=[use.holder for use in uses],
+            hint=uses[0].describe_end(),
         )
 
 
@@ -320,7 +319,7 @@ def _change(
         claim = find_claim(view, name)
         made.append(make(view, claim))
         _check_unused(view, claim, verb)
-        unused = [view.at(use_key(claim.host, name))] if claim.host else []
+        unused = [view.at(key) for key in view.list_use_keys(claim)]
         return [view.at(claim.key), *unused], [put_record(made[-1])]
 
     busy = ClaimExistsError(f"claim {name} was changed at the same time", hint="the same again")
@@ -359,21 +358,24 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
                 "lease": None if lease is None else _describe_lease(view, lease),
                 "place": places.get(claim.name),
                 "why": claim.why or (NO_ANSWER if is_waiting else None),
-                "used_by": _describe_use(view.find_use(claim)),
+                "used_by": _describe_uses(view.list_uses(claim)),
             }
         )
     return rows
 
 
-def _describe_use(use: UseRecord | None) -> dict[str, Any] | None:
-    if use is None:
+def _describe_uses(uses: Sequence[UseRecord]) -> dict[str, Any] | None:
+    """All are of one VM or run."""
+    if not uses:
         return None
+    use = uses[0]
     return {
         "host": use.host,
         "kind": use.noun,
         "name": use.name,
         "uuid": use.uuid,
         "attachment": use.attachment,
+        "attachments": [one.attachment for one in uses],
     }
 
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 from vgpumgr.errors import PoolStoreError, UsageError, VgpumgrError
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.model.text import list_near
+from vgpumgr.model.text import format_vm, list_near
 from vgpumgr.pool.scheduler.model import GPU_MILLI
 from vgpumgr.pool.store.interface import At, Entry, Put, Snapshot
 
@@ -220,8 +220,9 @@ class LeaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class UseRecord:
-    """What has its slice by a claim's lease on a host: an attachment there, of a VM or of a run. Its absence is
-    compared where the claim is deleted or resized, and where the host removes the lease.
+    """What has its slice by a claim's lease on a host: an attachment there, of a VM or of a run. A lease of several
+    GPUs has one for each, by its ``number`` in the lease. Their absence is compared where the claim is deleted or
+    resized, and where the host removes the lease.
     """
 
     claim: str
@@ -233,21 +234,31 @@ class UseRecord:
     attachment: str
     #: of the lease
     token: int
+    number: int = 0
 
     @property
     def key(self) -> str:
         """Its place in the store."""
-        return use_key(self.host, self.claim)
+        return use_key(self.host, self.claim, self.number)
 
     @property
     def holder(self) -> str:
         """For people."""
         return f'{self.noun} "{self.name}" on host {self.host} (attachment {self.attachment})'
 
+    def describe_end(self) -> str:
+        """The command that gives it back."""
+        return f"vgpumgr detach {format_vm(self.name, self.uuid)} --attachment {self.attachment}"
 
-def use_key(host: str, claim: str) -> str:
-    """The place of what uses a claim's lease on a host."""
-    return f"{ROOT}use/{host}/{claim}"
+
+def use_key(host: str, claim: str, number: int = 0) -> str:
+    """The place of what uses one GPU of a claim's lease on a host."""
+    return f"{ROOT}use/{host}/{claim}" + (f"/{number}" if number else "")
+
+
+def list_use_keys(host: str, claim: str, gpus: int) -> list[str]:
+    """The places of all that can use a claim's lease of so many GPUs on a host."""
+    return [use_key(host, claim, number) for number in range(gpus)]
 
 
 def check_name(name: str, what: str) -> None:
@@ -314,7 +325,7 @@ Record = HostRecord | GpuRecord | ClassRecord | TenantRecord | ClaimRecord | Lea
 
 
 #: fields that version 1 does not know
-_LATER = frozenset({"tenant", "anti_affinity", "closed", "where"})
+_LATER = frozenset({"tenant", "anti_affinity", "closed", "where", "number"})
 
 
 def format_record(record: object) -> str:
@@ -360,7 +371,7 @@ class View:
         self.claims: dict[str, ClaimRecord] = {}
         #: by HOST/CLAIM
         self.leases: dict[str, LeaseRecord] = {}
-        #: by HOST/CLAIM
+        #: by HOST/CLAIM, and HOST/CLAIM/NUMBER for GPUs of the lease after the first
         self.uses: dict[str, UseRecord] = {}
         self.alive: dict[str, Entry] = {}
         kinds: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -425,9 +436,18 @@ class View:
         """Whose the claim is; one without limits where it names none, or one that is gone."""
         return self.tenants.get(claim.tenant, NO_TENANT)
 
-    def find_use(self, claim: ClaimRecord) -> UseRecord | None:
-        """What has its slice by the claim's lease."""
-        return self.uses.get(f"{claim.host}/{claim.name}") if claim.host else None
+    def list_use_keys(self, claim: ClaimRecord) -> list[str]:
+        """The places of all that can use the claim's lease."""
+        if claim.host is None:
+            return []
+        lease = self.find_lease(claim)
+        gpus = max(claim.gpus, len(lease.gpus) if lease else 0)
+        return list_use_keys(claim.host, claim.name, gpus)
+
+    def list_uses(self, claim: ClaimRecord) -> list[UseRecord]:
+        """What has slices by the claim's lease, in the order of its GPUs."""
+        names = (key.removeprefix(f"{ROOT}use/") for key in self.list_use_keys(claim))
+        return [self.uses[name] for name in names if name in self.uses]
 
     def find_host_state(self, host: str) -> str:
         """Its state; of one that is not heard since a moment ago, which no controller has written yet, too."""
