@@ -96,3 +96,19 @@ def test_other_claims_are_not_waited_for_unless_it_is_asked_for(host: Host) -> N
     out, errors = process.communicate(timeout=PATIENCE_S)
     assert (out, process.returncode) == ("12345\n", 0), errors
     host.call("run", "--wait", "1", "--profile", "1g.5gb", *PYTHON, PROGRAM, code=2)
+
+
+def test_many_users_share_what_is_free(host: Host) -> None:
+    """Ten commands at the same time, of which four find a GPU: each gets one in its turn, and none is left out."""
+    host.call("claim", "create", "all", "--profile", "whole", "--gpus", "4")
+    names = [f"user-{number}" for number in range(10)]
+    for name in names:
+        host.call("claim", "create", name, "--profile", "whole", "--binding", "late")
+    running = [host.start("run", "--claim", name, *PYTHON, PROGRAM) for name in names]
+    ended = [process.communicate(timeout=PATIENCE_S) for process in running]
+    assert [out for out, _ in ended] == ["12345\n"] * 10, ended
+    assert [process.returncode for process in running] == [0] * 10
+    assert any("waits, place" in errors for _, errors in ended)
+    wait_for(lambda: all(show(host, name)["state"] == "idle" for name in names), "all are idle")
+    assert host.read("pool", "status")["gpu_free_milli"] == 4000
+    assert host.list_left() == {}
