@@ -222,25 +222,17 @@ def test_a_module_stays_while_its_function_is_launched(
     assert run(program) == ""
 
 
+GRAPHS = {
+    "graphs": (
+        "hosts", "edges", "elsewhere", "given", "invalid", "over", "child", "many", "context", "later",
+    ),
+    "conditionals": ("deciding", "inner", "body", "stale", "lost", "gone", "deep"),
+}  # fmt: skip
+
+
 @each_sanitizer
 def test_graphs_take_no_more_than_they_are_charged_for(sanitizer: str, tmp_path: Path) -> None:
-    program = build(tmp_path, ("graphs.c", "lane.c"), sanitizer)
-    cases = (
-        "hosts",
-        "edges",
-        "elsewhere",
-        "given",
-        "invalid",
-        "over",
-        "child",
-        "many",
-        "context",
-        "later",
-        "deciding",
-        "body",
-        "stale",
-        "lost",
-        "deep",
-    )
-    for case in cases:
-        run(program, case)
+    for name, cases in GRAPHS.items():
+        program = build(tmp_path, (f"{name}.c", "lane.c"), sanitizer)
+        for case in cases:
+            run(program, case)
