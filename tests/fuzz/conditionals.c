@@ -28,23 +28,39 @@ static CUresult add_conditional(struct wk_call *c, uint64_t graph, uint64_t cond
 	return wk_do_graph_conditional(c, &in, &out);
 }
 
-static void try_deciding(struct wk_call *c)
+/* Nodes and handles until no more may be made: how many were. */
+static uint64_t fill_graph(struct wk_call *c, uint64_t graph)
 {
-	uint64_t graph = make_graph(c), other = vg_handle_make(VG_TAG_GRAPH, 1, graphs + 1), condition, made = 1;
+	uint64_t condition = add_condition(c, graph), made = 1;
 
-	condition = add_condition(c, graph);
 	must("a handle", condition);
-	must("another graph", !wk_reserve(c, WK_GRAPH, other) &&
-				      wk_do_graph_create(c, &(struct vg_graph_create_request){ .created = other }) == CUDA_SUCCESS);
-	must("handles are their graph's", add_conditional(c, other, condition, 1) == CUDA_ERROR_INVALID_VALUE);
-	must("no handle is made up", add_conditional(c, graph, condition + 1, 1) == CUDA_ERROR_INVALID_VALUE);
-	must("bodies have an end", add_conditional(c, graph, condition, WK_BODIES + 1) == CUDA_ERROR_INVALID_VALUE);
 	while (made <= 2 * WK_NODES && add_conditional(c, graph, condition, WK_BODIES) == CUDA_SUCCESS)
-		made += WK_BODIES;
+		made += 1 + WK_BODIES;
 	must("bodies without end", made <= WK_NODES);
 	while (made <= 2 * WK_NODES && add_condition(c, graph))
 		made++;
-	must("handles without end", made <= WK_NODES);
+	must("handles without end", made == WK_NODES);
+	return condition;
+}
+
+static void try_deciding(struct wk_call *c)
+{
+	uint64_t graph = make_graph(c), other = vg_handle_make(VG_TAG_GRAPH, 1, graphs + 1), condition = fill_graph(c, graph);
+
+	must("it goes", wk_do_graph_destroy(c, &(struct vg_graph_destroy_request){ .graph = graph }) == CUDA_SUCCESS);
+	wk_frees_wait();
+	graph = vg_handle_make(VG_TAG_GRAPH, 2, graphs);
+	must("others", !wk_reserve(c, WK_GRAPH, graph) && !wk_reserve(c, WK_GRAPH, other) &&
+			       wk_do_graph_create(c, &(struct vg_graph_create_request){ .created = graph }) == CUDA_SUCCESS &&
+			       wk_do_graph_create(c, &(struct vg_graph_create_request){ .created = other }) == CUDA_SUCCESS);
+	must("a handle goes with its graph", add_conditional(c, graph, condition, 1) == CUDA_ERROR_INVALID_VALUE);
+	condition = add_condition(c, graph);
+	must("handles are their graph's", condition && add_conditional(c, other, condition, 1) == CUDA_ERROR_INVALID_VALUE);
+	must("no handle is made up", add_conditional(c, graph, condition + 1, 1) == CUDA_ERROR_INVALID_VALUE);
+	must("bodies have an end", add_conditional(c, graph, condition, WK_BODIES + 1) == CUDA_ERROR_INVALID_VALUE);
+	must("it goes", wk_do_graph_destroy(c, &(struct vg_graph_destroy_request){ .graph = graph }) == CUDA_SUCCESS);
+	wk_frees_wait();
+	fill_graph(c, other); /* all was given back */
 }
 
 /* The null driver puts copies with the worker's memory into captures. */
