@@ -50,7 +50,8 @@ static void values_begin_anew(void)
 	run_graph(e);
 	run_graph(e);
 	EXPECT(value(0) == turns(0, 3, 1));
-	EXPECT(value(1) == turns(0, 2, 1) || value(1) == turns(0, 3, 1)); /* what it begins with is nowhere documented */
+	/* what it begins with is nowhere documented: here it is 0, which shows who relies on it */
+	EXPECT(value(1) == turns(0, 2, 1) || (!getenv("VGPUMGR_SIM") && value(1) == turns(0, 3, 1)));
 }
 
 static void loops(void)
