@@ -43,8 +43,18 @@ static uint64_t fill_graph(struct wk_call *c, uint64_t graph)
 	return condition;
 }
 
+static CUresult refuse_handle(CUgraphConditionalHandle *made, CUgraph graph, CUcontext context, unsigned int initial,
+			      unsigned int flags)
+{
+	(void)made, (void)graph, (void)context, (void)initial, (void)flags;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 static void try_deciding(struct wk_call *c)
 {
+	CUresult (*create_handle)(CUgraphConditionalHandle *, CUgraph, CUcontext, unsigned int, unsigned int);
+	struct vg_graph_condition_reply out;
+	struct vg_graph_conditional_reply made;
 	uint64_t graph = make_graph(c), other = vg_handle_make(VG_TAG_GRAPH, 1, graphs + 1), condition = fill_graph(c, graph);
 
 	must("it goes", wk_do_graph_destroy(c, &(struct vg_graph_destroy_request){ .graph = graph }) == CUDA_SUCCESS);
@@ -54,7 +64,16 @@ static void try_deciding(struct wk_call *c)
 			       wk_do_graph_create(c, &(struct vg_graph_create_request){ .created = graph }) == CUDA_SUCCESS &&
 			       wk_do_graph_create(c, &(struct vg_graph_create_request){ .created = other }) == CUDA_SUCCESS);
 	must("a handle goes with its graph", add_conditional(c, graph, condition, 1) == CUDA_ERROR_INVALID_VALUE);
+	create_handle = wk_driver.cuGraphConditionalHandleCreate;
+	wk_driver.cuGraphConditionalHandleCreate = refuse_handle;
+	must("a driver that refuses", !add_condition(c, graph)); /* is not charged for */
+	wk_driver.cuGraphConditionalHandleCreate = create_handle;
+	must("flags", wk_do_graph_condition(c, &(struct vg_graph_condition_request){ .graph = graph, .flags = 2 }, &out) ==
+			      CUDA_ERROR_INVALID_VALUE);
 	condition = add_condition(c, graph);
+	must("kinds", wk_do_graph_conditional(c, &(struct vg_graph_conditional_request){ .graph = graph, .condition = condition,
+											  .kind = 3, .bodies = 1 }, &made) ==
+			      CUDA_ERROR_INVALID_VALUE);
 	must("handles are their graph's", condition && add_conditional(c, other, condition, 1) == CUDA_ERROR_INVALID_VALUE);
 	must("no handle is made up", add_conditional(c, graph, condition + 1, 1) == CUDA_ERROR_INVALID_VALUE);
 	must("bodies have an end", add_conditional(c, graph, condition, WK_BODIES + 1) == CUDA_ERROR_INVALID_VALUE);
@@ -95,7 +114,7 @@ static void try_body(struct wk_call *c)
 	must("nothing is made of it", !wk_reserve(c, WK_GRAPH_EXEC, run.created) &&
 					      wk_do_graph_instantiate(c, &run) == CUDA_ERROR_INVALID_VALUE);
 	must("it goes with its node", wk_do_graph_node_destroy(c, &(struct vg_graph_node_destroy_request){ .graph = graph }) ==
-					      CUDA_SUCCESS && !list_nodes(c, body.created));
+					      CUDA_SUCCESS && !list_nodes(c, body.created) && !held->graph->conditionals);
 }
 
 /* The body of one more node that decides. */
