@@ -18,7 +18,6 @@ from tests.support.memory_store import MemoryStore
 from vgpumgr.errors import PoolOutcomeError, PoolStoreError
 from vgpumgr.pool.control.controller import Controller
 from vgpumgr.pool.control.host import Action, Begin, HostAgent, Session
-from vgpumgr.pool.control.placing import sum_leases
 from vgpumgr.pool.control.records import (
     POOL,
     ROOT,
@@ -240,6 +239,10 @@ class World:
         self._checked = (0, 0, 0)
         self._leases: Mapping[str, str] = {}
         self._gone: set[str] = set()
+        #: when GPUs were closed, or opened
+        self._closed: dict[tuple[str, int], int] = {}
+        #: the claims, and each GPU that they have
+        self._had: set[tuple[str, str, int]] = set()
         self._fill()
 
     def _fill(self) -> None:
@@ -370,6 +373,7 @@ class World:
                 if_lost=draw.choice(list(IfLost)),
                 tenant=draw.choice(["", *(tenant.name for tenant in TENANTS)]),
                 anti_affinity=draw.choice(["", "", "x", "y"]),
+                where=draw.choice([(), (), (), ("h0",), ("h[12]", "nowhere")]),
             )
             self.store.transact(Transaction((), (put(claim),)))
         elif claims:
@@ -380,8 +384,19 @@ class World:
                 changed = replace(claim, gpus=gpus, memory_bytes=memory, compute_percent=compute)
             self.store.transact(Transaction((view.at(claim.key),), (put(changed),)))
         self.count[f"claims {kind}d"] += 1
+        if draw.random() < 0.1:
+            self._close_or_open()
         if self.now_s < FAULTS_S:
             self.at(self.now_s + draw.expovariate(1 / 1.5), self._use)
+
+    def _close_or_open(self) -> None:
+        """As a host writes that its GPU is drained, or is not any more."""
+        view = self.view()
+        gpu = self.draw.choice(list(view.gpus.values()))
+        changed = put(replace(gpu, closed="" if gpu.closed else "drained"))
+        revision = self.store.transact(Transaction((view.at(gpu.key),), (changed,)))
+        assert revision is not None
+        self._closed[gpu.host, gpu.index] = revision
 
     def _draw_size(self) -> tuple[int, int | None, float | None]:
         draw = self.draw
@@ -437,11 +452,15 @@ class World:
 
     def _check_store(self) -> None:
         view = self.view()
-        granted = sum_leases(view.leases.values())
+        granted: dict[tuple[str, int], int] = {}
+        for lease in view.leases.values():
+            for index in lease.gpus:
+                granted[lease.host, index] = granted.get((lease.host, index), 0) + lease.milli
         if over := {gpu: milli for gpu, milli in granted.items() if milli > 1000}:
             raise BrokenError(f"granted twice: {over}")
         self._check_quotas(view)
         self._check_apart(view)
+        self._check_places(view)
         holders = Counter(lease.claim for lease in view.leases.values())
         if twice := [claim for claim, count in holders.items() if count > 1]:
             raise BrokenError(f"several leases of one claim: {twice}")
@@ -461,6 +480,28 @@ class World:
             elif not state and before:
                 self.count["leases lost and noticed"] += 1
         self._leases = {**states, **places}
+
+    def _check_places(self, view: View) -> None:
+        """No lease is on a host that its claim does not ask for, and a GPU that is closed gets none."""
+        had: set[tuple[str, str, int]] = set()
+        for lease in view.leases.values():
+            claim = view.claims.get(lease.claim)
+            if claim is not None and not claim.may_be_on(lease.host):
+                raise BrokenError(f"{claim} is on {lease.host}")
+            for index in lease.gpus:
+                had.add((lease.claim, lease.host, index))
+                is_closed = bool(view.gpus[f"{lease.host}/{index:04}"].closed)
+                is_late = view.find_token(lease) > self._closed.get((lease.host, index), 0)
+                if is_closed and is_late and (lease.claim, lease.host, index) not in self._had:
+                    raise BrokenError(f"{lease} was granted on a GPU that is closed")
+        self._had = had
+        waiting = [claim.why for claim in view.claims.values() if claim.host is None]
+        self.count["waits by closed GPUs"] += sum("nothing new" in why for why in waiting)
+        self.count["on hosts asked for"] += sum(
+            bool(view.claims[lease.claim].where)
+            for lease in view.leases.values()
+            if lease.claim in view.claims
+        )
 
     def _check_apart(self, view: View) -> None:
         groups = Counter(

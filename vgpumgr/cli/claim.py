@@ -54,6 +54,7 @@ _COLUMNS = (
     value_column("class", spare=True),
     value_column("tenant", spare=True),
     value_column("anti_affinity", wide=True),
+    Column("where", lambda row: or_absent(",".join(row["where"]) or None), wide=True),
     value_column("gpus", right=True),
     size_column("memory", "memory_bytes"),
     Column("time", _format_percent, lambda row: row["compute_percent"], right=True),
@@ -98,6 +99,14 @@ def create(
             help="Not on a host that has another claim of this group.",
         ),
     ] = None,
+    where: Annotated[
+        list[str] | None,
+        Option(
+            "--where",
+            metavar="HOST,...",
+            help="On one of these hosts: names or patterns, here for this one, any.",
+        ),
+    ] = None,
 ) -> None:
     """Claim GPUs of the pool.
 
@@ -110,11 +119,14 @@ def create(
       vgpumgr claim create web --profile share:4GiB,10% --class spread --if-lost move
       vgpumgr claim create lesson --profile share:4GiB,10% --tenant teaching
       vgpumgr claim create web-2 --profile share:4GiB,10% --anti-affinity web
+      vgpumgr claim create vm01 --profile share:4GiB,10% --where here
+      vgpumgr claim create test --profile whole --where 'gpu-a*'
     """
     with open_pool(get_session_here(context, "claim create").options) as pool:
-        _print(
-            context, pool.create(claim, class_name, profile, gpus, if_lost, tenant, anti_affinity)
+        found = pool.create(
+            claim, class_name, profile, gpus, if_lost, tenant, anti_affinity, where or ()
         )
+        _print(context, found)
 
 
 @app.listing("list")
@@ -144,6 +156,37 @@ def show(context: Context, claim: ClaimName) -> None:
     """
     with open_pool(get_session_here(context, "claim show").options) as pool:
         _print(context, pool.show(claim))
+
+
+@app.named("wait")
+def wait(
+    context: Context,
+    claim: ClaimName,
+    timeout_s: Annotated[
+        float | None,
+        Option(
+            "--timeout",
+            metavar="SECONDS",
+            parser=number(float, 0),
+            help="Wait no longer; by default until it is granted.",
+        ),
+    ] = None,
+) -> int:
+    """Wait until a claim is granted.
+
+    Its place in the queue and the reason stand on standard error whenever they change. When the time
+    is over the exit code is 8, and the claim waits on.
+
+    \b
+    Examples:
+      vgpumgr claim wait train
+      vgpumgr claim wait train --timeout 600
+    """
+    session = get_session_here(context, "claim wait")
+    with open_pool(session.options) as pool:
+        row = pool.wait(claim, timeout_s, session.streams.note)
+    _print(context, row)
+    return int(Exit.OK if row["state"] == "granted" else Exit.PENDING)
 
 
 _CANDIDATES = (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,14 +13,18 @@ from vgpumgr.errors import (
     ClaimImpossibleError,
     ClaimInUseError,
     ClaimNotFoundError,
+    PoolMemberError,
+    UsageError,
 )
 from vgpumgr.host.lock import find_holder
-from vgpumgr.model.text import format_gpus, format_vm
+from vgpumgr.model.text import format_gpus
 from vgpumgr.pool.classes import ClassOperations, find_class
 from vgpumgr.pool.control.candidates import list_candidates
 from vgpumgr.pool.control.controller import is_as_claimed
 from vgpumgr.pool.control.placing import Placing
 from vgpumgr.pool.control.records import (
+    ANTI_AFFINITY,
+    WHERE,
     ClaimRecord,
     IfLost,
     LeaseRecord,
@@ -27,7 +32,6 @@ from vgpumgr.pool.control.records import (
     View,
     check_name,
     find_named,
-    use_key,
 )
 from vgpumgr.pool.control.records import put as put_record
 from vgpumgr.pool.control.tenants import list_queue
@@ -36,7 +40,12 @@ from vgpumgr.pool.membership import Pool
 from vgpumgr.pool.sizes import read_size
 from vgpumgr.pool.store.interface import Change, Compare
 from vgpumgr.pool.tenants import TenantOperations, find_tenant
+from vgpumgr.pool.versions import need, upgrade
 
+#: so often who waits for a claim reads the pool
+_WAIT_S = 0.5
+#: names of hosts, and patterns of them
+_WHERE = re.compile(r"[a-z0-9.*?-]{1,63}")
 #: of a claim that no controller has seen
 NO_ANSWER = "no controller has answered yet"
 
@@ -59,6 +68,7 @@ class PoolOperations:
         return {
             "pool": {
                 "id": record.id,
+                "version": record.version,
                 "store": self._pool.where,
                 "engine": "etcd" if membership.etcd else "sqlite",
                 "revision": view.revision,
@@ -86,6 +96,24 @@ class PoolOperations:
         """One claim. Raises ClaimNotFoundError."""
         return _describe_claim(self._pool.view(), name)
 
+    def wait(
+        self, name: str, timeout_s: float | None, report: Callable[[str], None]
+    ) -> dict[str, Any]:
+        """One claim, once it is granted, or when the time is over. ``report`` gets its place in the queue and why it
+        waits, when that changes. Raises ClaimNotFoundError, also where it is deleted meanwhile.
+        """
+        clock, said = self._pool.clock, ""
+        end_s = None if timeout_s is None else clock.monotonic_s() + timeout_s
+        while True:
+            row = self.show(name)
+            left_s = _WAIT_S if end_s is None else end_s - clock.monotonic_s()
+            if row["state"] != "waiting" or left_s <= 0:
+                return row
+            if (text := f"claim {name} waits, place {row['place']}: {row['why']}") != said:
+                said = text
+                report(text)
+            clock.sleep(min(left_s, _WAIT_S))
+
     def explain(self, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """One claim, and what each host would be for it: that which it has or would get first. Raises
         ClaimNotFoundError.
@@ -103,8 +131,11 @@ class PoolOperations:
         if_lost: str,
         tenant: str | None = None,
         anti_affinity: str | None = None,
+        where: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """The new claim. Raises what names the limit that it breaks."""
+        """The new claim. ``where`` names hosts, by patterns too; ``here`` is this one, and ``any`` all. Raises what
+        names the limit that it breaks.
+        """
         memory, compute = read_size(profile)
         if anti_affinity is not None:
             check_name(anti_affinity, "group")
@@ -117,6 +148,7 @@ class PoolOperations:
             IfLost(if_lost),
             tenant=tenant or "",
             anti_affinity=anti_affinity or "",
+            where=_read_where(where, self._pool.membership.host),
         )
         return _describe_claim(_create_claim(self._pool, claim), name)
 
@@ -135,9 +167,31 @@ class PoolOperations:
         """The claims that lose their leases with a host that is dead. Raises PoolMemberError where it is heard."""
         return find_dead(self._pool, host)
 
+    def upgrade(self) -> tuple[int, int, list[str]]:
+        """The pool's version before and now, and the hosts that are not heard. Raises PoolVersionError."""
+        return upgrade(self._pool)
+
     def remove_host(self, host: str) -> list[str]:
         """Removes a host that is dead; the claims that had leases there."""
         return remove_host(self._pool, host)
+
+
+def _read_where(where: Sequence[str], here: str | None) -> tuple[str, ...]:
+    """Raises UsageError for what is no name or pattern of a host, PoolMemberError where this machine is no host."""
+    found = dict.fromkeys(part for text in where for part in text.split(","))
+    if "any" in found:
+        return ()
+    if "here" in found and here is None:
+        raise PoolMemberError("this machine is no host of the pool", hint="vgpumgr pool join")
+    names = tuple(str(here) if part == "here" else part for part in found)
+    for name in names:
+        if not _WHERE.fullmatch(name):
+            raise UsageError(
+                f"no name or pattern of a host: {name!r}",
+                why="it has lower-case letters, digits, dots and dashes, * and ?",
+                hint="--where any, here, gpu-a or gpu-a,gpu-b or 'gpu-*'",
+            )
+    return names
 
 
 def _describe_claim(view: View, name: str) -> dict[str, Any]:
@@ -157,6 +211,10 @@ def _create_claim(pool: Pool, claim: ClaimRecord) -> View:
         # the class and the tenant get another revision: neither can be removed at the same time
         compares: list[Compare] = [view.at(claim.key), view.at(kind.key)]
         changes: list[Change] = [put_record(claim), put_record(kind)]
+        if claim.where:
+            need(pool, view, WHERE, "--where")
+        if claim.anti_affinity:
+            need(pool, view, ANTI_AFFINITY, "anti-affinity")
         if claim.tenant:
             tenant = find_tenant(view, claim.tenant)
             compares.append(view.at(tenant.key))
@@ -239,13 +297,13 @@ def _delete_claim(pool: Pool, name: str) -> View:
 
 def _check_unused(view: View, claim: ClaimRecord, verb: str) -> None:
     """Raises ClaimInUseError."""
-    use = view.find_use(claim)
-    if use is not None:
+    if uses := view.list_uses(claim):
         raise ClaimInUseError(
             f"cannot {verb} claim {claim.name}: it is in use",
-            why=f"to be detached on host {use.host}; vgpumgr recover there releases what is not attached any more",
-            held_by=(use.holder,),
-            hint=f"vgpumgr detach {format_vm(use.name, use.uuid)} --attachment {use.attachment}",
+            why=f"to be detached on host {uses[0].host}; "
+            "vgpumgr recover there releases what is not attached any more",
+            held_by=[use.holder for use in uses],
+            hint=uses[0].describe_end(),
         )
 
 
@@ -261,7 +319,7 @@ def _change(
         claim = find_claim(view, name)
         made.append(make(view, claim))
         _check_unused(view, claim, verb)
-        unused = [view.at(use_key(claim.host, name))] if claim.host else []
+        unused = [view.at(key) for key in view.list_use_keys(claim)]
         return [view.at(claim.key), *unused], [put_record(made[-1])]
 
     busy = ClaimExistsError(f"claim {name} was changed at the same time", hint="the same again")
@@ -285,14 +343,14 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
     ):
         lease = view.find_lease(claim)
         is_waiting = claim.name in places
-        state = "ending" if claim.is_ending else "granted" if lease else "waiting"
         rows.append(
             {
                 "name": claim.name,
                 "class": claim.class_name,
                 "tenant": claim.tenant or None,
                 "anti_affinity": claim.anti_affinity or None,
-                "state": state,
+                "where": list(claim.where),
+                "state": view.find_state(claim),
                 "gpus": claim.gpus,
                 "memory_bytes": claim.memory_bytes,
                 "compute_percent": claim.compute_percent,
@@ -300,21 +358,24 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
                 "lease": None if lease is None else _describe_lease(view, lease),
                 "place": places.get(claim.name),
                 "why": claim.why or (NO_ANSWER if is_waiting else None),
-                "used_by": _describe_use(view.find_use(claim)),
+                "used_by": _describe_uses(view.list_uses(claim)),
             }
         )
     return rows
 
 
-def _describe_use(use: UseRecord | None) -> dict[str, Any] | None:
-    if use is None:
+def _describe_uses(uses: Sequence[UseRecord]) -> dict[str, Any] | None:
+    """All are of one VM or run."""
+    if not uses:
         return None
+    use = uses[0]
     return {
         "host": use.host,
         "kind": use.noun,
         "name": use.name,
         "uuid": use.uuid,
         "attachment": use.attachment,
+        "attachments": [one.attachment for one in uses],
     }
 
 
@@ -337,9 +398,7 @@ def _list_hosts(view: View) -> list[dict[str, Any]]:
     return [
         {
             "name": host.name,
-            "state": str(host.state)
-            if host.name in view.alive
-            else _describe_unheard(str(host.state)),
+            "state": view.find_host_state(host.name),
             "heard": host.name in view.alive,
             "gpus": [
                 {
@@ -348,6 +407,7 @@ def _list_hosts(view: View) -> list[dict[str, Any]]:
                     "model": gpu.model,
                     "memory_bytes": gpu.memory_bytes,
                     "free_milli": free[gpu.host, gpu.index],
+                    "closed": gpu.closed or None,
                 }
                 for gpu in view.gpus.values()
                 if gpu.host == host.name
@@ -356,8 +416,3 @@ def _list_hosts(view: View) -> list[dict[str, Any]]:
         }
         for host in view.hosts.values()
     ]
-
-
-def _describe_unheard(state: str) -> str:
-    """A host that ended its part a moment ago, and no controller has written that yet."""
-    return "suspect" if state == "ready" else state

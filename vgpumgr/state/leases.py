@@ -87,8 +87,8 @@ class SeenPool:
 class Leases(Protocol):
     """The leases of this host. What changes the store raises PoolStoreError where that does not answer."""
 
-    def find(self, claim: str) -> LeasedGpu:
-        """What a claim reserves here, and nothing uses yet. Raises ClaimNotFoundError, ClaimNotGrantedError,
+    def find(self, claim: str) -> Sequence[LeasedGpu]:
+        """The GPUs that a claim reserves here, and nothing uses yet. Raises ClaimNotFoundError, ClaimNotGrantedError,
         ClaimUnusableError, ClaimInUseError, PoolNotFoundError, PoolMemberError, PoolStoreError.
         """
 
@@ -114,7 +114,7 @@ class Leases(Protocol):
 class NoLeases:
     """Those of a host that is in no pool."""
 
-    def find(self, claim: str) -> LeasedGpu:
+    def find(self, claim: str) -> Sequence[LeasedGpu]:
         """See ``Leases``."""
         raise _refuse(claim)
 

@@ -26,6 +26,7 @@ from vgpumgr.engine.step import Plan, Step
 from vgpumgr.errors import (
     AlreadyAttachedError,
     BackendUnsupportedError,
+    ClaimUnusableError,
     RunnerGoneError,
     VmNotFoundError,
 )
@@ -84,7 +85,14 @@ def start_run(
         new = NewAttachment(
             id_ := secrets.token_hex(4), parts.channels.paths(id_), str(uuid.uuid4())
         )
-        asked, part = resolve_claim(parts, request)
+        asked, leased = resolve_claim(parts, request)
+        if len(leased) > 1:
+            raise ClaimUnusableError(
+                f"no command can run by claim {request.claim}",
+                why=f"it has {len(leased)} GPUs, and a command has one slice",
+                hint="a claim of one GPU",
+            )
+        part = leased[0].part if leased else None
         with adding_hints(parts, asked.gpu, asked.profile):
             snapshot = Snapshot(
                 parts,

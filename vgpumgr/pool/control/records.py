@@ -10,13 +10,14 @@ import json
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 from vgpumgr.errors import PoolStoreError, UsageError, VgpumgrError
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.model.text import list_near
+from vgpumgr.model.text import format_vm, list_near
 from vgpumgr.pool.scheduler.model import GPU_MILLI
 from vgpumgr.pool.store.interface import At, Entry, Put, Snapshot
 
@@ -24,8 +25,11 @@ from vgpumgr.pool.store.interface import At, Entry, Put, Snapshot
 ROOT = "p/"
 POOL = f"{ROOT}pool"
 LEADER = f"{ROOT}leader"
-#: of these records; a program of another number neither reads nor writes them
-VERSION = 1
+#: of these records. A program of it serves in a pool of the version before, too, and writes only what that one reads;
+#: other programs neither read nor write them
+VERSION = 2
+#: by which version a pool is the first to have it
+TENANTS = ANTI_AFFINITY = USES = CLOSED_GPUS = WHERE = 2
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 T = TypeVar("T")
@@ -89,7 +93,9 @@ class HostRecord:
 
 @dataclass(frozen=True, slots=True)
 class GpuRecord:
-    """A GPU of a host. ``grants`` counts, so that each grant gives it another revision, which the next one compares."""
+    """A GPU of a host. ``grants`` counts, so that each grant gives it another revision, which the next one compares.
+    ``closed`` says why its host gives nothing new of it: it is drained, or unhealthy.
+    """
 
     host: str
     index: int
@@ -97,6 +103,7 @@ class GpuRecord:
     model: str
     memory_bytes: int
     grants: int = 0
+    closed: str = ""
 
     @property
     def key(self) -> str:
@@ -117,6 +124,10 @@ class ClassRecord:
     def key(self) -> str:
         """Its place in the store."""
         return f"{ROOT}class/{self.name}"
+
+    def accepts(self, gpu: GpuRecord) -> bool:
+        """Whether it provides such GPUs."""
+        return not self.models or gpu.model in self.models
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +156,8 @@ NO_TENANT = TenantRecord("")
 class ClaimRecord:
     """What a VM, a process or a container may use: so many GPUs, of each so much memory and time; without both it is
     a whole one. ``host`` is where its lease is; ``why`` says why it has none, or not the one that it asks for.
-    ``tenant`` is whose it is; empty: of none. Claims with the same ``anti_affinity`` are on different hosts.
+    ``tenant`` is whose it is; empty: of none. Claims with the same ``anti_affinity`` are on different hosts. ``where``
+    has names or patterns of the hosts that it may be on; empty: any.
     """
 
     name: str
@@ -159,11 +171,16 @@ class ClaimRecord:
     why: str = ""
     tenant: str = ""
     anti_affinity: str = ""
+    where: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """Its place in the store."""
         return f"{ROOT}claim/{self.name}"
+
+    def may_be_on(self, host: str) -> bool:
+        """Whether it asks for that host, or for any."""
+        return not self.where or any(fnmatchcase(host, pattern) for pattern in self.where)
 
     def count_milli(self, memory_bytes: int) -> int:
         """How much of a GPU with so much memory it takes, in thousandths; more than all: such a GPU is too small."""
@@ -203,8 +220,9 @@ class LeaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class UseRecord:
-    """What has its slice by a claim's lease on a host: an attachment there, of a VM or of a run. Its absence is
-    compared where the claim is deleted or resized, and where the host removes the lease.
+    """What has its slice by a claim's lease on a host: an attachment there, of a VM or of a run. A lease of several
+    GPUs has one for each, by its ``number`` in the lease. Their absence is compared where the claim is deleted or
+    resized, and where the host removes the lease.
     """
 
     claim: str
@@ -216,21 +234,31 @@ class UseRecord:
     attachment: str
     #: of the lease
     token: int
+    number: int = 0
 
     @property
     def key(self) -> str:
         """Its place in the store."""
-        return use_key(self.host, self.claim)
+        return use_key(self.host, self.claim, self.number)
 
     @property
     def holder(self) -> str:
         """For people."""
         return f'{self.noun} "{self.name}" on host {self.host} (attachment {self.attachment})'
 
+    def describe_end(self) -> str:
+        """The command that gives it back."""
+        return f"vgpumgr detach {format_vm(self.name, self.uuid)} --attachment {self.attachment}"
 
-def use_key(host: str, claim: str) -> str:
-    """The place of what uses a claim's lease on a host."""
-    return f"{ROOT}use/{host}/{claim}"
+
+def use_key(host: str, claim: str, number: int = 0) -> str:
+    """The place of what uses one GPU of a claim's lease on a host."""
+    return f"{ROOT}use/{host}/{claim}" + (f"/{number}" if number else "")
+
+
+def list_use_keys(host: str, claim: str, gpus: int) -> list[str]:
+    """The places of all that can use a claim's lease of so many GPUs on a host."""
+    return [use_key(host, claim, number) for number in range(gpus)]
 
 
 def check_name(name: str, what: str) -> None:
@@ -269,12 +297,41 @@ def alive_key(host: str) -> str:
     return f"{ROOT}alive/{host}"
 
 
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What a host's entry says while it is heard: its machine, the boot, and the version of its program's records; 1
+    where it does not say so.
+    """
+
+    machine: str
+    boot: str = ""
+    version: int = VERSION
+
+    def __str__(self) -> str:
+        return f"{self.machine} {self.boot} {self.version}"
+
+    @classmethod
+    def read(cls, entry: Entry) -> Life:
+        """Of any program."""
+        machine, boot, version = (*entry.value.split(" ", 2), "", "")[:3]
+        return cls(machine, boot, int(version) if version.isdecimal() else 1)
+
+    def is_of_boot(self, other: Life) -> bool:
+        """Whether both are of the same boot of the same machine."""
+        return (self.machine, self.boot) == (other.machine, other.boot)
+
+
 Record = HostRecord | GpuRecord | ClassRecord | TenantRecord | ClaimRecord | LeaseRecord | UseRecord
 
 
+#: fields that version 1 does not know
+_LATER = frozenset({"tenant", "anti_affinity", "closed", "where", "number"})
+
+
 def format_record(record: object) -> str:
-    """A record as the store's text."""
-    return json.dumps(encode(record), separators=(",", ":"), sort_keys=True)
+    """A record as the store's text. What the version before does not know is left out where it says nothing."""
+    data = {key: value for key, value in encode(record).items() if value or key not in _LATER}
+    return json.dumps(data, separators=(",", ":"), sort_keys=True)
 
 
 def put(record: Record) -> Put:
@@ -314,7 +371,7 @@ class View:
         self.claims: dict[str, ClaimRecord] = {}
         #: by HOST/CLAIM
         self.leases: dict[str, LeaseRecord] = {}
-        #: by HOST/CLAIM
+        #: by HOST/CLAIM, and HOST/CLAIM/NUMBER for GPUs of the lease after the first
         self.uses: dict[str, UseRecord] = {}
         self.alive: dict[str, Entry] = {}
         kinds: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -369,13 +426,36 @@ class View:
         """The lease of a claim, where it is granted."""
         return self.leases.get(f"{claim.host}/{claim.name}") if claim.host else None
 
+    def find_state(self, claim: ClaimRecord) -> str:
+        """``granted``, ``waiting`` or ``ending``."""
+        if claim.is_ending:
+            return "ending"
+        return "granted" if self.find_lease(claim) else "waiting"
+
     def find_tenant(self, claim: ClaimRecord) -> TenantRecord:
         """Whose the claim is; one without limits where it names none, or one that is gone."""
         return self.tenants.get(claim.tenant, NO_TENANT)
 
-    def find_use(self, claim: ClaimRecord) -> UseRecord | None:
-        """What has its slice by the claim's lease."""
-        return self.uses.get(f"{claim.host}/{claim.name}") if claim.host else None
+    def list_use_keys(self, claim: ClaimRecord) -> list[str]:
+        """The places of all that can use the claim's lease."""
+        if claim.host is None:
+            return []
+        lease = self.find_lease(claim)
+        gpus = max(claim.gpus, len(lease.gpus) if lease else 0)
+        return list_use_keys(claim.host, claim.name, gpus)
+
+    def list_uses(self, claim: ClaimRecord) -> list[UseRecord]:
+        """What has slices by the claim's lease, in the order of its GPUs."""
+        names = (key.removeprefix(f"{ROOT}use/") for key in self.list_use_keys(claim))
+        return [self.uses[name] for name in names if name in self.uses]
+
+    def find_host_state(self, host: str) -> str:
+        """Its state; of one that is not heard since a moment ago, which no controller has written yet, too."""
+        record = self.hosts.get(host)
+        if record is None:
+            return "gone"
+        is_silent = record.state is HostState.READY and host not in self.alive
+        return str(HostState.SUSPECT if is_silent else record.state)
 
     def is_ready(self, host: str) -> bool:
         """Whether something new may be granted there."""
