@@ -7,6 +7,7 @@
  *   lost      the graph around the body is a capture's, and goes with its stream
  *   gone      the same, and the stream that captured into the body ends its capture as one of its own
  *   inner     a handle that was made for a body is used elsewhere, and after the body
+ *   late      an executable graph ends while the driver says that there is one
  *   deep      nodes inside of one another, without end
  */
 #include "graphs.h"
@@ -212,6 +213,39 @@ static void try_inner(struct wk_call *c)
 	must("of one that has gone", add_conditional(c, graph, inner, 1) == CUDA_ERROR_INVALID_VALUE);
 }
 
+static CUresult (*instantiate)(CUgraphExec *, CUgraph, unsigned long long);
+static CUresult (*update)(CUgraphExec, CUgraph, CUgraphExecUpdateResultInfo *);
+static int refusals;
+
+static CUresult instantiate_late(CUgraphExec *made, CUgraph graph, unsigned long long flags)
+{
+	return refusals++ ? instantiate(made, graph, flags) : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult update_late(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
+{
+	return refusals++ ? update(exec, graph, info) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* No end is on its way any more when the driver has said so; a graph without such nodes is not asked for again. */
+static void try_late(struct wk_call *c)
+{
+	uint64_t graph = make_graph(c), exec = vg_handle_make(VG_TAG_GRAPH_EXEC, 1, 1);
+	struct vg_graph_instantiate_request in = { .created = exec, .graph = graph };
+	struct vg_graph_exec_update_request again = { .exec = exec, .graph = graph };
+	struct vg_graph_exec_update_reply out;
+
+	instantiate = wk_driver.cuGraphInstantiateWithFlags, update = wk_driver.cuGraphExecUpdate_v2;
+	wk_driver.cuGraphInstantiateWithFlags = instantiate_late, wk_driver.cuGraphExecUpdate_v2 = update_late;
+	must("a slot", !wk_reserve(c, WK_GRAPH_EXEC, exec));
+	must("a plain graph", wk_do_graph_instantiate(c, &in) == CUDA_ERROR_INVALID_VALUE && refusals == 1);
+	refusals = 0;
+	make_body(c, graph, graphs + 1, 0);
+	must("it is made", wk_do_graph_instantiate(c, &in) == CUDA_SUCCESS && refusals == 2);
+	refusals = 0;
+	must("it is updated", wk_do_graph_exec_update(c, &again, &out) == CUDA_SUCCESS && refusals == 2);
+}
+
 static void try_deep(struct wk_call *c)
 {
 	uint64_t graph = make_graph(c);
@@ -229,6 +263,7 @@ int main(int argc, char **argv)
 		{ "stale", try_stale },
 		{ "lost", try_lost },
 		{ "gone", try_gone },
+		{ "late", try_late },
 		{ "inner", try_inner },
 		{ "deep", try_deep },
 		{ .name = NULL },

@@ -241,7 +241,7 @@ GRAPHS = {
     "graphs": (
         "hosts", "edges", "elsewhere", "given", "invalid", "over", "child", "many", "context", "later",
     ),
-    "conditionals": ("deciding", "inner", "body", "stale", "lost", "gone", "deep"),
+    "conditionals": ("deciding", "inner", "body", "stale", "lost", "gone", "late", "deep"),
 }  # fmt: skip
 
 
