@@ -112,6 +112,8 @@ static void try_body(struct wk_call *c)
 	}
 	must("such a copy is noticed", r != CUDA_SUCCESS && held->graph->broken);
 	must("the body is there", count_hosts(c, body.created) > 1);
+	must("it takes no more", wk_do_capture_into(c, &(struct vg_capture_into_request){
+							.stream = open_stream(c, 6), .graph = body.created }) == CUDA_ERROR_INVALID_VALUE);
 	must("nothing is made of it", !wk_reserve(c, WK_GRAPH_EXEC, run.created) &&
 					      wk_do_graph_instantiate(c, &run) == CUDA_ERROR_INVALID_VALUE);
 	must("it goes with its node", wk_do_graph_node_destroy(c, &(struct vg_graph_node_destroy_request){ .graph = graph }) ==
@@ -206,7 +208,14 @@ static void try_inner(struct wk_call *c)
 {
 	uint64_t graph = make_graph(c), body = make_body(c, graph, graphs + 1, 0), other = make_body(c, graph, graphs + 2, 1);
 	uint64_t inner = add_condition(c, body);
+	struct wk_object *elsewhere = open_context(c->session, contexts + 1);
+	struct wk_call in_other = begin(c->session, elsewhere);
 
+	must("another context's stream", wk_do_capture_into(c, &(struct vg_capture_into_request){
+								.stream = open_stream(&in_other, 1), .graph = body }) ==
+						 CUDA_ERROR_NOT_SUPPORTED);
+	wk_release(elsewhere);
+	wk_set_current(c->context);
 	must("a sibling's", inner && add_conditional(c, other, inner, 1) == CUDA_ERROR_INVALID_VALUE);
 	must("one inside", add_conditional(c, graph, inner, 1) == CUDA_ERROR_INVALID_VALUE);
 	must("the node goes", wk_do_graph_node_destroy(c, &(struct vg_graph_node_destroy_request){ .graph = graph }) == CUDA_SUCCESS);

@@ -188,11 +188,23 @@ static void try_over(struct wk_call *c)
 static void try_child(struct wk_call *c)
 {
 	struct vg_graph_child_request in = { .graph = make_graph(c) };
+	struct vg_graph_child_graph_request inner = { .created = vg_handle_make(VG_TAG_GRAPH, 1, graphs + 3) };
 	struct vg_graph_child_reply out;
 
 	capture_into(c, in.graph, 1);
 	in.child = in.graph;
 	must("no graph is its own child", wk_do_graph_child(c, &in, &out) == CUDA_ERROR_INVALID_VALUE);
+	in.graph = vg_handle_make(VG_TAG_GRAPH, 1, graphs + 1);
+	inner.graph = in.graph;
+	must("another", !wk_reserve(c, WK_GRAPH, in.graph) && !wk_reserve(c, WK_GRAPH, inner.created) &&
+				wk_do_graph_create(c, &(struct vg_graph_create_request){ .created = in.graph }) == CUDA_SUCCESS);
+	in.child = vg_handle_make(VG_TAG_GRAPH, 1, graphs + 2);
+	must("a child", !wk_reserve(c, WK_GRAPH, in.child) &&
+				wk_do_graph_create(c, &(struct vg_graph_create_request){ .created = in.child }) == CUDA_SUCCESS &&
+				wk_do_graph_child(c, &in, &out) == CUDA_SUCCESS && wk_do_graph_child_graph(c, &inner) == CUDA_SUCCESS);
+	must("none captures into what is a node's", wk_do_capture_into(c, &(struct vg_capture_into_request){
+										.stream = open_stream(c, 2), .graph = inner.created }) ==
+								    CUDA_ERROR_NOT_SUPPORTED);
 }
 
 /* A list that the driver takes no time for. */
