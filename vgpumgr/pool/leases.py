@@ -23,7 +23,9 @@ from vgpumgr.errors import (
 from vgpumgr.host.clock import SleeplessClock
 from vgpumgr.host.lock import find_holder
 from vgpumgr.host.machine import Machine
+from vgpumgr.host.process import ProcessId
 from vgpumgr.model.attachment import ClaimPart
+from vgpumgr.pool.binding import bind
 from vgpumgr.pool.control.controller import is_as_claimed
 from vgpumgr.pool.control.records import (
     USES,
@@ -32,15 +34,18 @@ from vgpumgr.pool.control.records import (
     LeaseRecord,
     UseRecord,
     View,
+    WantRecord,
+    find_claim,
     put,
     read_record,
     use_key,
+    want_key,
 )
 from vgpumgr.pool.membership import LOCK_NAME, Pool, open_pool_of, read_membership, read_seen
-from vgpumgr.pool.operations import NO_ANSWER, find_claim
-from vgpumgr.pool.store.interface import At, Delete, Transaction
+from vgpumgr.pool.operations import NO_ANSWER, describe_claim
+from vgpumgr.pool.store.interface import At, Delete, Entry, Transaction
 from vgpumgr.pool.versions import need
-from vgpumgr.state.leases import ClaimUse, ClaimUser, LeasedGpu, SeenPool
+from vgpumgr.state.leases import BoundClaim, ClaimUse, ClaimUser, LeasedGpu, SeenPool
 
 #: an entry that is removed may be changed at the same time so often
 _ATTEMPTS = 3
@@ -80,6 +85,15 @@ class PoolLeases:
                 for number, index in enumerate(lease.gpus)
             )
 
+    def bind(self, claim: str, process: ProcessId, boot_id: str) -> BoundClaim:
+        """See ``Leases``."""
+        with self._open() as (pool, host):
+            want = WantRecord(claim, host, process.pid, process.start_ticks, boot_id)
+            view = bind(pool, claim, want)
+            row = describe_claim(view, claim)
+            is_late = row["binding"] == "late"
+            return BoundClaim(is_late, row["state"], row["place"], row["why"])
+
     def hold(self, part: ClaimPart, user: ClaimUser) -> None:
         """See ``Leases``."""
         with self._open() as (pool, host):
@@ -101,7 +115,9 @@ class PoolLeases:
                 raise _refuse_used(known)
             # all of the claim: of two VMs that take a GPU each, one is refused
             uses = map(view.at, view.list_use_keys(claim))
-            compares = (view.at(lease.key), view.at(claim.key), *uses)
+            compares = [view.at(lease.key), view.at(claim.key), *uses]
+            if claim.late:
+                compares.append(view.at(want_key(part.name)))
             try:
                 pool.change(compares, (put(use),), _refuse_changed(part.name))
             except PoolOutcomeError:
@@ -136,8 +152,11 @@ class PoolLeases:
                 entry = pool.store.get(key)
                 if entry is None or read_record(UseRecord, entry).attachment != attachment:
                     return True
-                change = Transaction((At(key, entry.revision),), (Delete(key),))
-                if pool.store.transact(change) is not None:
+                wants = _list_ending(pool, part)
+                entries = (entry, *wants)
+                changes = tuple(Delete(one.key) for one in entries)
+                compares = tuple(At(one.key, one.revision) for one in entries)
+                if pool.store.transact(Transaction(compares, changes)) is not None:
                     return True
         return False
 
@@ -216,6 +235,10 @@ class PoolLeases:
         lease = view.find_lease(claim)
         if claim.is_ending:
             raise _refuse(claim, "it is being deleted", f"vgpumgr claim show {claim.name}")
+        want = view.wants.get(claim.name)
+        if claim.late and (want is None or want.host != host):
+            why = "it binds late, and nothing of this host has bound it"
+            raise _refuse(claim, why, f"vgpumgr claim bind {claim.name}")
         if lease is None:
             why = claim.why or NO_ANSWER
             raise _refuse(claim, f"it waits: {why}", f"vgpumgr claim show {claim.name}")
@@ -261,6 +284,16 @@ def _refuse_used(use: UseRecord) -> ClaimInUseError:
         held_by=(use.holder,),
         hint=use.describe_end(),
     )
+
+
+def _list_ending(pool: Pool, part: ClaimPart) -> list[Entry]:
+    """What wants a claim that binds late, where this is the last of its GPUs that is given back."""
+    entry = pool.store.get(want_key(part.name))
+    if entry is None:
+        return []
+    found = pool.store.range(use_key(part.host, part.name)).entries.values()
+    uses = [use for use in (read_record(UseRecord, one) for one in found) if use.claim == part.name]
+    return [entry] if len(uses) <= 1 else []
 
 
 def _find_use(pool: Pool, part: ClaimPart) -> UseRecord | None:

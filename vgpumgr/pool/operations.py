@@ -12,26 +12,29 @@ from vgpumgr.errors import (
     ClaimExistsError,
     ClaimImpossibleError,
     ClaimInUseError,
-    ClaimNotFoundError,
     PoolMemberError,
     UsageError,
 )
 from vgpumgr.host.lock import find_holder
 from vgpumgr.model.text import format_gpus
+from vgpumgr.pool.binding import bind, is_answered, release
 from vgpumgr.pool.classes import ClassOperations, find_class
 from vgpumgr.pool.control.candidates import list_candidates
 from vgpumgr.pool.control.controller import is_as_claimed
 from vgpumgr.pool.control.placing import Placing
 from vgpumgr.pool.control.records import (
     ANTI_AFFINITY,
+    LATE,
+    STATES,
     WHERE,
     ClaimRecord,
     IfLost,
     LeaseRecord,
     UseRecord,
     View,
+    WantRecord,
     check_name,
-    find_named,
+    find_claim,
 )
 from vgpumgr.pool.control.records import put as put_record
 from vgpumgr.pool.control.tenants import list_queue
@@ -80,7 +83,7 @@ class PoolOperations:
             "leader": view.leader,
             "gpus": len(free),
             "gpu_free_milli": sum(free),
-            "claims": {state: states[state] for state in ("granted", "waiting", "ending")},
+            "claims": {state: states[state] for state in STATES},
             "hosts": hosts,
         }
 
@@ -94,7 +97,7 @@ class PoolOperations:
 
     def show(self, name: str) -> dict[str, Any]:
         """One claim. Raises ClaimNotFoundError."""
-        return _describe_claim(self._pool.view(), name)
+        return describe_claim(self._pool.view(), name)
 
     def wait(
         self, name: str, timeout_s: float | None, report: Callable[[str], None]
@@ -120,7 +123,7 @@ class PoolOperations:
         """
         view = self._pool.view()
         claim = find_claim(view, name)
-        return _describe_claim(view, name), [one.as_dict() for one in list_candidates(view, claim)]
+        return describe_claim(view, name), [one.as_dict() for one in list_candidates(view, claim)]
 
     def create(
         self,
@@ -132,6 +135,7 @@ class PoolOperations:
         tenant: str | None = None,
         anti_affinity: str | None = None,
         where: Sequence[str] = (),
+        late: bool = False,
     ) -> dict[str, Any]:
         """The new claim. ``where`` names hosts, by patterns too; ``here`` is this one, and ``any`` all. Raises what
         names the limit that it breaks.
@@ -149,12 +153,21 @@ class PoolOperations:
             tenant=tenant or "",
             anti_affinity=anti_affinity or "",
             where=_read_where(where, self._pool.membership.host),
+            late=late,
         )
-        return _describe_claim(_create_claim(self._pool, claim), name)
+        return describe_claim(_create_claim(self._pool, claim), name)
+
+    def bind(self, name: str) -> dict[str, Any]:
+        """The claim, which has a lease on this host, or waits for one. See ``binding``."""
+        return describe_claim(bind(self._pool, name), name)
+
+    def release(self, name: str) -> dict[str, Any]:
+        """The claim, whose lease ends where it binds late. See ``binding``."""
+        return describe_claim(release(self._pool, name), name)
 
     def resize(self, name: str, profile: str | None, gpus: int | None) -> dict[str, Any]:
         """The claim, which has its new size, or says why it keeps what it has."""
-        return _describe_claim(_resize_claim(self._pool, name, profile, gpus), name)
+        return describe_claim(_resize_claim(self._pool, name, profile, gpus), name)
 
     def delete(self, name: str) -> tuple[bool, str | None]:
         """Whether the claim is gone, or its host still has to end what runs; and that host, where it is not heard."""
@@ -194,7 +207,8 @@ def _read_where(where: Sequence[str], here: str | None) -> tuple[str, ...]:
     return names
 
 
-def _describe_claim(view: View, name: str) -> dict[str, Any]:
+def describe_claim(view: View, name: str) -> dict[str, Any]:
+    """One claim, as ``-o json`` has it. Raises ClaimNotFoundError."""
     find_claim(view, name)
     return next(row for row in _list_claims(view) if row["name"] == name)
 
@@ -211,6 +225,8 @@ def _create_claim(pool: Pool, claim: ClaimRecord) -> View:
         # the class and the tenant get another revision: neither can be removed at the same time
         compares: list[Compare] = [view.at(claim.key), view.at(kind.key)]
         changes: list[Change] = [put_record(claim), put_record(kind)]
+        if claim.late:
+            need(pool, view, LATE, "late binding")
         if claim.where:
             need(pool, view, WHERE, "--where")
         if claim.anti_affinity:
@@ -252,13 +268,7 @@ def _check_quota(view: View, claim: ClaimRecord) -> None:
 
 
 def _is_answered(view: View, claim: ClaimRecord) -> bool:
-    found = view.claims.get(claim.name)
-    return found is None or bool(found.host and view.find_lease(found)) or bool(found.why)
-
-
-def find_claim(view: View, name: str) -> ClaimRecord:
-    """Raises ClaimNotFoundError with near names."""
-    return find_named(view.claims, name, "claim", ClaimNotFoundError)
+    return claim.late or is_answered(view, claim.name)
 
 
 def _resize_claim(pool: Pool, name: str, profile: str | None, gpus: int | None) -> View:
@@ -330,11 +340,7 @@ def _change(
 def _list_claims(view: View) -> list[dict[str, Any]]:
     """Every claim as ``-o json`` has it: those with a lease by age, then the queue. ``place`` is that in the queue."""
     rows = []
-    waiting = [
-        claim
-        for claim in view.claims.values()
-        if view.find_lease(claim) is None and not claim.is_ending
-    ]
+    waiting = [claim for claim in view.claims.values() if view.find_state(claim) == "waiting"]
     places = {claim.name: place for place, claim in enumerate(list_queue(view, waiting), 1)}
     granted = [claim for claim in view.claims.values() if claim.name not in places]
     for claim in (
@@ -350,6 +356,8 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
                 "tenant": claim.tenant or None,
                 "anti_affinity": claim.anti_affinity or None,
                 "where": list(claim.where),
+                "binding": "late" if claim.late else "reserve",
+                "wanted_by": _describe_want(view.wants.get(claim.name)),
                 "state": view.find_state(claim),
                 "gpus": claim.gpus,
                 "memory_bytes": claim.memory_bytes,
@@ -362,6 +370,10 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _describe_want(want: WantRecord | None) -> dict[str, Any] | None:
+    return None if want is None else {"host": want.host, "pid": want.pid}
 
 
 def _describe_uses(uses: Sequence[UseRecord]) -> dict[str, Any] | None:

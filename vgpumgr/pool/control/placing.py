@@ -6,7 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import format_exact, format_size
-from vgpumgr.pool.control.records import ClaimRecord, ClassRecord, GpuRecord, LeaseRecord, View
+from vgpumgr.pool.control.records import (
+    ClaimRecord,
+    ClassRecord,
+    GpuRecord,
+    LeaseRecord,
+    View,
+    is_among,
+)
 from vgpumgr.pool.control.tenants import Usage
 from vgpumgr.pool.scheduler.choosing import RANDOM, Chooser, open_chooser
 from vgpumgr.pool.scheduler.cluster import Cluster
@@ -99,14 +106,21 @@ class Placing:
             self.take(Grant(lease.host, lease.gpus, lease.milli), lease.claim)
             if lease.claim in view.claims:
                 self._note_host(view.claims[lease.claim], lease.host)
-        self._close_gpus()
+        self._closed: set[str] = set()
+        for gpu in view.gpus.values():
+            if gpu.closed and (gpu.host, gpu.index) in self._where:
+                self._close(gpu)
 
-    def _close_gpus(self) -> None:
-        """Of those that take nothing new nothing is free."""
-        for gpu in self._view.gpus.values():
-            at = self._where.get((gpu.host, gpu.index)) if gpu.closed else None
-            if at is not None and (left := self._cluster.read_gpus(at[0])[at[1]]):
-                self.take(Grant(gpu.host, (gpu.index,), left), f"closed {gpu.index}")
+    def _close(self, gpu: GpuRecord) -> None:
+        """Of a GPU that takes nothing new nothing is free; again where something on it became smaller."""
+        number, place = self._where[gpu.host, gpu.index]
+        name = f"closed {gpu.index}"
+        if (known := f"{gpu.host}/{name}") in self._closed:
+            self._cluster.remove(known)
+            self._closed.remove(known)
+        if left := self._cluster.read_gpus(number)[place]:
+            self.take(Grant(gpu.host, (gpu.index,), left), name)
+            self._closed.add(known)
 
     def _list_demands(self, claim: ClaimRecord) -> list[Demand]:
         key = (claim.class_name, claim.gpus, claim.memory_bytes, claim.compute_percent)
@@ -141,16 +155,17 @@ class Placing:
 
     def _list_elsewhere(self, claim: ClaimRecord) -> frozenset[int]:
         """The groups of GPUs on hosts that it may not be on."""
-        if not claim.where:
+        where = self._view.find_where(claim)
+        if not where:
             return frozenset()
-        if claim.where not in self._elsewhere:
-            self._elsewhere[claim.where] = frozenset(
+        if where not in self._elsewhere:
+            self._elsewhere[where] = frozenset(
                 number
                 for host, numbers in self._on.items()
-                if not claim.may_be_on(host)
+                if not is_among(host, where)
                 for number in numbers
             )
-        return self._elsewhere[claim.where]
+        return self._elsewhere[where]
 
     def find_least(self, claim: ClaimRecord) -> int:
         """The least that it takes of the GPUs of its class together; 0 where there are none."""
@@ -213,7 +228,7 @@ class Placing:
         if demand is None:
             return None, f"its GPUs are too small, or not of class {claim.class_name}"
         if number in self._list_elsewhere(claim):
-            return None, f"the claim asks for {_name_where(claim)}"
+            return None, f"the claim asks for {self._name_where(claim)}"
         if number in self._list_others(claim):
             return None, f"it has a claim of anti-affinity {claim.anti_affinity}"
         if reason := find_reason(state, demand):
@@ -240,7 +255,7 @@ class Placing:
             return f"no GPU{of_class} is large enough; the largest of the pool has {format_size(largest)}"
         hosts = [self._cluster.hosts[number] for number in self._list_near(claim)]
         if not hosts:
-            return f"it asks for {_name_where(claim)}, and there are {', '.join(sorted(self._on))}"
+            return f"it asks for {self._name_where(claim)}, and there are {', '.join(sorted(self._on))}"
         reasons = [explain_impossible(hosts, demand) for demand in demands]
         return None if None in reasons else _name_claim(str(reasons[0]))
 
@@ -254,7 +269,7 @@ class Placing:
         near, others = self._list_near(claim), self._list_others(claim)
         hosts = [self._cluster.hosts[number] for number in near]
         if not hosts:
-            return f"it asks for {_name_where(claim)}, and no such host is ready"
+            return f"it asks for {self._name_where(claim)}, and no such host is ready"
         possible = [d for d in demands if not explain_impossible(hosts, d)]
         if not possible:
             return _name_claim(str(explain_impossible(hosts, demands[0])))
@@ -270,6 +285,10 @@ class Placing:
         nearest = max(states, key=lambda state: state.free_milli)
         reason = _name_claim(str(find_reason(nearest, wanted[nearest.model])))
         return f"all are in use: {reason}{self._explain_closed(self._list_near(claim))}"
+
+    def _name_where(self, claim: ClaimRecord) -> str:
+        where = self._view.find_where(claim)
+        return f"{'a host' if len(where) > 1 else 'host'} {' or '.join(where)}"
 
     def _list_near(self, claim: ClaimRecord) -> list[int]:
         """The groups of GPUs on hosts that it may be on."""
@@ -336,11 +355,10 @@ class Placing:
         self._cluster.remove(f"{lease.host}/{claim.name}")
         grant = Grant(lease.host, tuple(sorted(chosen)), milli)
         self.take(grant, claim.name)
+        for gpu in gpus:
+            if gpu.closed and gpu.index in own:
+                self._close(gpu)
         return grant
-
-
-def _name_where(claim: ClaimRecord) -> str:
-    return f"{'a host' if len(claim.where) > 1 else 'host'} {' or '.join(claim.where)}"
 
 
 def _name_claim(reason: str) -> str:

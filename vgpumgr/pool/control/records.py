@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
-from vgpumgr.errors import PoolStoreError, UsageError, VgpumgrError
+from vgpumgr.errors import ClaimNotFoundError, PoolStoreError, UsageError, VgpumgrError
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import format_vm, list_near
@@ -29,7 +29,9 @@ LEADER = f"{ROOT}leader"
 #: other programs neither read nor write them
 VERSION = 2
 #: by which version a pool is the first to have it
-TENANTS = ANTI_AFFINITY = USES = CLOSED_GPUS = WHERE = 2
+TENANTS = ANTI_AFFINITY = USES = CLOSED_GPUS = WHERE = LATE = 2
+#: of claims
+STATES = ("granted", "waiting", "ending", "idle")
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 T = TypeVar("T")
@@ -157,7 +159,8 @@ class ClaimRecord:
     """What a VM, a process or a container may use: so many GPUs, of each so much memory and time; without both it is
     a whole one. ``host`` is where its lease is; ``why`` says why it has none, or not the one that it asks for.
     ``tenant`` is whose it is; empty: of none. Claims with the same ``anti_affinity`` are on different hosts. ``where``
-    has names or patterns of the hosts that it may be on; empty: any.
+    has names or patterns of the hosts that it may be on; empty: any. One that binds ``late`` has a lease only while
+    something wants it.
     """
 
     name: str
@@ -172,6 +175,7 @@ class ClaimRecord:
     tenant: str = ""
     anti_affinity: str = ""
     where: tuple[str, ...] = ()
+    late: bool = False
 
     @property
     def key(self) -> str:
@@ -180,7 +184,7 @@ class ClaimRecord:
 
     def may_be_on(self, host: str) -> bool:
         """Whether it asks for that host, or for any."""
-        return not self.where or any(fnmatchcase(host, pattern) for pattern in self.where)
+        return is_among(host, self.where)
 
     def count_milli(self, memory_bytes: int) -> int:
         """How much of a GPU with so much memory it takes, in thousandths; more than all: such a GPU is too small."""
@@ -251,6 +255,34 @@ class UseRecord:
         return f"vgpumgr detach {format_vm(self.name, self.uuid)} --attachment {self.attachment}"
 
 
+@dataclass(frozen=True, slots=True)
+class WantRecord:
+    """What wants the lease of a claim that binds late: a process of a host, while it runs; or anything there (None)."""
+
+    claim: str
+    host: str
+    pid: int | None = None
+    #: of the process, and the boot that it belongs to: a number is given again
+    start_ticks: int = 0
+    boot: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its place in the store."""
+        return want_key(self.claim)
+
+    @property
+    def holder(self) -> str:
+        """For people."""
+        process = "" if self.pid is None else f"process {self.pid} on "
+        return f"{process}host {self.host}"
+
+
+def want_key(claim: str) -> str:
+    """The place of what wants a claim that binds late."""
+    return f"{ROOT}want/{claim}"
+
+
 def use_key(host: str, claim: str, number: int = 0) -> str:
     """The place of what uses one GPU of a claim's lease on a host."""
     return f"{ROOT}use/{host}/{claim}" + (f"/{number}" if number else "")
@@ -259,6 +291,11 @@ def use_key(host: str, claim: str, number: int = 0) -> str:
 def list_use_keys(host: str, claim: str, gpus: int) -> list[str]:
     """The places of all that can use a claim's lease of so many GPUs on a host."""
     return [use_key(host, claim, number) for number in range(gpus)]
+
+
+def is_among(host: str, where: tuple[str, ...]) -> bool:
+    """Whether names or patterns of hosts mean that one; none mean any."""
+    return not where or any(fnmatchcase(host, pattern) for pattern in where)
 
 
 def check_name(name: str, what: str) -> None:
@@ -280,6 +317,11 @@ def find_named(records: Mapping[str, T], name: str, noun: str, error: type[Vgpum
         why=f"did you mean {' or '.join(near)}?" if near else None,
         hint=f"vgpumgr {noun} list",
     )
+
+
+def find_claim(view: View, name: str) -> ClaimRecord:
+    """Raises ClaimNotFoundError with near names."""
+    return find_named(view.claims, name, "claim", ClaimNotFoundError)
 
 
 def lease_key(host: str, claim: str) -> str:
@@ -321,11 +363,20 @@ class Life:
         return (self.machine, self.boot) == (other.machine, other.boot)
 
 
-Record = HostRecord | GpuRecord | ClassRecord | TenantRecord | ClaimRecord | LeaseRecord | UseRecord
+Record = (
+    HostRecord
+    | GpuRecord
+    | ClassRecord
+    | TenantRecord
+    | ClaimRecord
+    | LeaseRecord
+    | UseRecord
+    | WantRecord
+)
 
 
 #: fields that version 1 does not know
-_LATER = frozenset({"tenant", "anti_affinity", "closed", "where", "number"})
+_LATER = frozenset({"tenant", "anti_affinity", "closed", "where", "number", "late"})
 
 
 def format_record(record: object) -> str:
@@ -373,6 +424,8 @@ class View:
         self.leases: dict[str, LeaseRecord] = {}
         #: by HOST/CLAIM, and HOST/CLAIM/NUMBER for GPUs of the lease after the first
         self.uses: dict[str, UseRecord] = {}
+        #: of claims that bind late, by claim
+        self.wants: dict[str, WantRecord] = {}
         self.alive: dict[str, Entry] = {}
         kinds: dict[str, tuple[Any, dict[str, Any]]] = {
             "host": (HostRecord, self.hosts),
@@ -382,6 +435,7 @@ class View:
             "claim": (ClaimRecord, self.claims),
             "lease": (LeaseRecord, self.leases),
             "use": (UseRecord, self.uses),
+            "want": (WantRecord, self.wants),
         }
         for key, entry in snapshot.entries.items():
             noun, _, name = key.removeprefix(ROOT).partition("/")
@@ -409,6 +463,10 @@ class View:
         prefix = apart_key("")
         return [key for key in self._entries if key.startswith(prefix) and key not in known]
 
+    def list_forgotten(self) -> list[str]:
+        """What wants claims that are no more."""
+        return [want.key for want in self.wants.values() if want.claim not in self.claims]
+
     def at(self, key: str) -> At:
         """The comparison that an entry, or its absence, is still as in this view."""
         entry = self._entries.get(key)
@@ -427,10 +485,21 @@ class View:
         return self.leases.get(f"{claim.host}/{claim.name}") if claim.host else None
 
     def find_state(self, claim: ClaimRecord) -> str:
-        """``granted``, ``waiting`` or ``ending``."""
+        """``granted``, ``waiting`` or ``ending``; ``idle`` where it binds late, and nothing wants it."""
         if claim.is_ending:
             return "ending"
-        return "granted" if self.find_lease(claim) else "waiting"
+        if self.find_lease(claim):
+            return "granted"
+        return "waiting" if self.is_wanted(claim) else "idle"
+
+    def is_wanted(self, claim: ClaimRecord) -> bool:
+        """Whether it is to have a lease."""
+        return not claim.late or claim.name in self.wants
+
+    def find_where(self, claim: ClaimRecord) -> tuple[str, ...]:
+        """The hosts that it may be on: that of what wants it, where it binds late."""
+        want = self.wants.get(claim.name) if claim.late else None
+        return claim.where if want is None else (want.host,)
 
     def find_tenant(self, claim: ClaimRecord) -> TenantRecord:
         """Whose the claim is; one without limits where it names none, or one that is gone."""
