@@ -99,9 +99,10 @@ async function readPart(part: Part): Promise<void> {
 }
 
 function report(error: unknown): void {
-  if (error instanceof SessionEnded) end();
-  else if (error instanceof Unreachable) stream?.close();
-  else throw error;
+  if (error instanceof SessionEnded) return end();
+  // what is not understood ends no reading: the page connects again, and reads all
+  if (!(error instanceof Unreachable)) console.error(error);
+  stream?.close();
 }
 
 /** What the refusal says is not shown: once the command has ended, another user of the machine may serve its port. */

@@ -29,7 +29,15 @@ export class Refusal extends Error {
 }
 
 /** No answer: the daemon is down, or what leads to it is. */
-export class Unreachable extends Error {}
+export class Unreachable extends Error {
+  constructor(
+    message: string,
+    /** Whether what was asked for may have begun. */
+    readonly mayHaveBegun = true,
+  ) {
+    super(message);
+  }
+}
 
 /** The token's session is over. */
 export class SessionEnded extends Error {
@@ -47,7 +55,7 @@ export async function ask<D>(way: Transport, method: string, path: string, body?
   if (reply.status === 401) throw new SessionEnded();
   if (reply.status >= 400) {
     const parts = readError(reply);
-    if (reply.status >= 502 && (!parts.id || AWAY.has(parts.id))) throw new Unreachable(parts.error);
+    if (reply.status >= 502 && (!parts.id || AWAY.has(parts.id))) throw new Unreachable(parts.error, reply.status !== 503 || !parts.id);
     throw new Refusal(parts, reply.status);
   }
   return { document: reply.body as D, etag: reply.etag };
