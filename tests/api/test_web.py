@@ -137,9 +137,7 @@ def test_wrong_tokens_are_limited_and_the_right_one_never_is(page: Daemon) -> No
         assert browser.ask("GET", "/ui/?token=x", cookie="").status == 401
 
 
-def test_a_session_expires_with_its_streams(
-    page: Daemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_expires_with_its_streams(page: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
     with serving(page.client, clock=clock, expires_s=100) as served:
         browser = served.browse()
@@ -156,12 +154,14 @@ def test_a_session_expires_with_its_streams(
         assert late.enter().status == 401
     monkeypatch.setattr(gateway_module, "_EXPIRY_S", 0.1)
     clock = FakeClock()
-    with serving(page.client, clock=clock, expires_s=100) as asleep:
-        with asleep.browse().follow() as stream:
-            stream.wait_for(b": vgpumgr events")
-            # as after a sleep, in which the event loop's own clock has stood still
-            clock.now_s += 100
-            stream.wait_for_end()
+    with (
+        serving(page.client, clock=clock, expires_s=100) as asleep,
+        asleep.browse().follow() as stream,
+    ):
+        stream.wait_for(b": vgpumgr events")
+        # as after a sleep, in which the event loop's own clock has stood still
+        clock.now_s += 100
+        stream.wait_for_end()
 
 
 FOREIGN = [

@@ -111,9 +111,7 @@ def test_commands_of_the_page_name_its_host(
     assert isinstance(gateway._gate._clock, SleeplessClock)
 
 
-def test_the_page_is_of_one_host(
-    served: list[Gateway], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_is_of_one_host(served: list[Gateway], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--hosts", "gpu1,gpu2", "web"]) == 2
     assert "web shows one host" in capsys.readouterr().err
     assert not served
