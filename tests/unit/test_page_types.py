@@ -47,7 +47,7 @@ def test_types_of_values_are_those_of_the_api(tmp_path: Path) -> None:
         shutil.copy(ROOT / name, tmp_path / name)
 
     def check() -> int:
-        words = [node, tmp_path / "web/tools/types.mjs", "--check"]
+        words = [node, str(tmp_path / "web/tools/types.mjs"), "--check"]
         return subprocess.run(words, capture_output=True, check=False).returncode
 
     assert check() == 0, "cd web && npm run types"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 BUNDLE = ROOT / "vgpumgr" / "_web"
 AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
+NONE: Mapping[str, object] = MappingProxyType({})
 CHROMIUM = "/usr/bin/chromium"
 
 
@@ -67,7 +69,9 @@ class Session:
     context: Any
     problems: list[str] = field(default_factory=list)
 
-    def open(self, path: str = "", *, ready: bool = True, **answers: object) -> Page:
+    def open(
+        self, path: str = "", answers: Mapping[str, object] = NONE, *, ready: bool = True
+    ) -> Page:
         """A view. ``answers``: documents in the place of the daemon's, by the end of their path."""
         page: Page = self.context.new_page()
         for name, document in answers.items():

@@ -346,7 +346,7 @@ def test_a_change_whose_answer_is_lost_may_have_begun(scene: Scene, page: Page, 
         lambda route: refuse(route, 502, "VG360"),
         lambda route: route.fulfill(status=202, body='{"operation": {', content_type="text/plain"),
         # it arrives, and its answer does not
-        lambda route: (route.fetch(), route.abort()),
+        lose_answer,
     ]
     said = []
     page.get_by_role("button", name="Attach a slice to vm03").click()
@@ -374,6 +374,11 @@ def end_change(end: Callable[[Route], object]) -> Callable[[Route], object]:
             end(route)
 
     return answer
+
+
+def lose_answer(route: Route) -> None:
+    route.fetch()
+    route.abort()
 
 
 def refuse(route: Route, status: int, error_id: str) -> None:

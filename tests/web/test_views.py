@@ -201,7 +201,7 @@ def test_a_vm_shows_its_channel_quota_and_share(scene: Scene, session: Session) 
     limits = {row["key"]: row for row in channel["limits"]}
     limits["device-memory"] |= {"used": 2 << 30, "refused": 7, "waited_s": 0.0}
     limits["calls"] |= {"refused": 3, "waited_s": 240.0}
-    page = session.open(locate(scene, "vm/vm02"), channels=channels)
+    page = session.open(locate(scene, "vm/vm02"), {"channels": channels})
     page.get_by_text("1,234,567").wait_for()
     facts = read_facts(page, "Channel of share:8GiB,30%")
     assert facts == {
@@ -236,7 +236,7 @@ def test_a_finding_says_what_repairs_it(scene: Scene, session: Session) -> None:
         "hint": "vgpumgr doctor cpu",
     }
     answer["checks"] = [*({**check, **good} for check in answer["checks"][1:]), first]
-    page = session.open("checks", checks=answer)
+    page = session.open("checks", {"checks": answer})
     finding = page.locator(".finding")
     finding.get_by_text("vgpumgr doctor --fix repairs this.").wait_for()
     assert finding.count() == 1
@@ -323,7 +323,7 @@ def test_areas_differ_without_colour(scene: Scene, session: Session) -> None:
             "holder": {"kind": "run", "name": "train"},
         },
     ]
-    page = session.open(gpus=document)
+    page = session.open(answers={"gpus": document})
     board = card(page, 0).locator(".board")
     assert "1g.10gb at 1:1: process train." in str(board.get_attribute("aria-label"))
     drawn = {
@@ -373,7 +373,7 @@ def test_types_of_vgpus_are_offered(scene: Scene, session: Session) -> None:
         "reason": "other vGPUs have its memory",
     }
     types = {"schema": "vgpumgr/v1", "note": None, "types": [full, type_of]}
-    page = session.open(**{"vgpus/types": types})
+    page = session.open(answers={"vgpus/types": types})
     chips = card(page, 2).locator(".chip")
     chips.get_by_text("A100-20C: 3 more").wait_for()
     assert chips.all_inner_texts()[-3:-1] == ["A100-20C: 3 more", "A100-40C: 0"]
@@ -396,7 +396,7 @@ def test_a_gpu_that_is_unhealthy_says_so(scene: Scene, session: Session) -> None
     gpu["health"]["healthy"] = False
     text = "unhealthy: XID 79, it takes no new slice"
     gpu["drained"] = {"by": "driver", "text": text, "since_s": None, "reason": None, "fault": None}
-    page = session.open(gpus=document)
+    page = session.open(answers={"gpus": document})
     badges = card(page, 5).locator(".badge")
     badges.get_by_text("unhealthy").wait_for()
     assert badges.all_inner_texts() == ["drained", "unhealthy"]
