@@ -155,12 +155,12 @@ def test_a_session_expires_with_its_streams(page: Daemon, monkeypatch: pytest.Mo
     monkeypatch.setattr(gateway_module, "_EXPIRY_S", 0.1)
     clock = FakeClock()
     with (
-        serving(page.client, clock=clock, expires_s=100) as asleep,
+        serving(page.client, clock=clock, expires_s=1000) as asleep,
         asleep.browse().follow() as stream,
     ):
         stream.wait_for(b": vgpumgr events")
         # as after a sleep, in which the event loop's own clock has stood still
-        clock.now_s += 100
+        clock.now_s += 1000
         stream.wait_for_end()
 
 

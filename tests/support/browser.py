@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -154,9 +155,12 @@ class Stream:
         return self.data
 
     def wait_for_end(self) -> None:
+        # the daemon's comments come for as long as it lasts
+        end_s = time.monotonic() + PATIENCE_S
         with suppress(ConnectionResetError):
             while more := self.connection.recv(65536):
                 self.data += more
+                assert time.monotonic() < end_s, "the stream goes on"
 
 
 class Served:

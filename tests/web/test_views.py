@@ -420,7 +420,7 @@ def list_streams(page: Page) -> list[str | None]:
     return streams
 
 
-def test_a_stream_that_is_silent_is_opened_anew(session: Session) -> None:
+def test_a_stream_that_is_silent_is_opened_anew(scene: Scene, session: Session) -> None:
     page = session.context.new_page()
     page.clock.install()
     streams = list_streams(page)
@@ -428,6 +428,10 @@ def test_a_stream_that_is_silent_is_opened_anew(session: Session) -> None:
     page.locator(".connection.live").wait_for()
     # the daemon sends something every 15 s
     page.clock.fast_forward(20_000)
+    scene.post("/1.0/gpus/4/drain", {})
+    card(page, 4).get_by_text("drained").wait_for()
+    scene.post("/1.0/gpus/4/resume", {})
+    card(page, 4).get_by_text("drained").wait_for(state="detached")
     assert len(streams) == 1
     with page.expect_request("**/1.0/events"):
         page.clock.fast_forward(41_000)
