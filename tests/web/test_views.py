@@ -13,7 +13,7 @@ import pytest
 from tests.web.conftest import Session
 from tests.web.scene import Scene
 from tests.web.test_page import show, show_as
-from tests.web.test_stories import agree, card, edit, list_places, read_command, read_plan, vm03
+from tests.web.test_stories import agree, card, edit, list_places, read_command, read_plan
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
