@@ -333,6 +333,7 @@ def test_a_change_whose_answer_is_lost_may_have_begun(scene: Scene, page: Page, 
     ends: list[Callable[[Route], object]] = [
         lambda route: refuse(route, 503, "VG350"),
         lambda route: refuse(route, 502, "VG360"),
+        lambda route: refuse(route, 503, "VG361"),
         lambda route: route.fulfill(status=202, body='{"operation": {', content_type="text/plain"),
         # it arrives, and its answer does not
         lose_answer,
@@ -348,7 +349,7 @@ def test_a_change_whose_answer_is_lost_may_have_begun(scene: Scene, page: Page, 
         page.get_by_role("button", name="Plan again").click()
     lost = "The daemon did not answer. The operation may run:"
     assert said[0] == "Refused. Nothing is changed."
-    assert [text[: len(lost)] for text in said[1:]] == [lost] * 3
+    assert [text[: len(lost)] for text in said[1:]] == [lost] * 4
     page.locator('[data-vm="vm03"]').get_by_text("1g.10gb").wait_for()
     assert [attachment["profile"] for attachment in scene.list_vms()[vm03]] == ["1g.10gb"]
 
