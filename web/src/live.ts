@@ -66,10 +66,10 @@ const READ: Record<Part, () => Promise<Partial<State>>> = {
   },
 };
 
-/** An event may have come while the list was read. */
+/** An event may have come while the list was read. An end that is read is final: a daemon that was killed says it of what it ran. */
 function keepNewer(now: readonly OperationDocument[], read: OperationDocument): OperationDocument {
   const known = now.find((operation) => operation.id === read.id);
-  return known && known.updated_s > read.updated_s ? { ...read, status: known.status, progress: known.progress, updated_s: known.updated_s } : read;
+  return known && !isOver(read) && known.updated_s > read.updated_s ? { ...read, status: known.status, progress: known.progress, updated_s: known.updated_s } : read;
 }
 
 const waiting = new Set<Part>();
