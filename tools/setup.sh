@@ -225,9 +225,14 @@ list_web_fetches() {
 	[ "$(cat "$root/web/node_modules/stamp" 2>/dev/null)" = "$(web_lock)" ] || list+=("npm packages (web/package-lock.json)")
 	[ ${#list[@]} = 0 ] || printf '%s%s' "${list[0]}" "${list[1]:+, ${list[1]}}"
 }
-# require_web: no package has a page that is older than its source
+# require_web ARG...: no package has a page that is older than its source, and none lacks it unless --without-page allows that
 require_web() {
-	[ -e "$root/web/package.json" ] && [ -e "$root/vgpumgr/_web/index.html" ] || return 0
+	[ -e "$root/web/package.json" ] || return 0
+	if [ ! -e "$root/vgpumgr/_web/index.html" ]; then
+		case " $* " in *" --without-page "*) return 0 ;; esac
+		printf 'error:   the web page was not built; see %s\ntry:     ./run setup, or ./run package --without-page\n' "$cache/web.log" >&2
+		return 1
+	fi
 	[ "$(cat "$build/web.stamp" 2>/dev/null)" != "$(web_key)" ] || return 0
 	printf 'error:   the web page in vgpumgr/_web is older than its source in web\ntry:     ./run setup\n' >&2
 	return 1

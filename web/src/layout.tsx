@@ -95,7 +95,7 @@ function PieceRow({ piece, word, label, verb, onClick }: PieceRowProps) {
   const holder = piece.instance ? holderOf(piece.instance) : null;
   return (
     <li>
-      <span class="mono">{`${piece.profile} at ${at}`}</span>
+      <span class="mono">{T.atPlace(piece.profile, at)}</span>
       <span class="muted">{word}</span>
       {holder && holder.kind !== "idle" && <span>{T.inUse(holder.name)}</span>}
       <Button label={label(piece.profile, at)} onClick={onClick}>{verb}</Button>
