@@ -108,3 +108,12 @@ def page(session: Session) -> Iterator[Page]:
     made.close()
     assert not session.problems
     session.problems.clear()
+
+
+@pytest.fixture
+def vm03(scene: Scene) -> Iterator[str]:
+    """A VM that has nothing, before and after."""
+    assert not scene.list_vms()["vm03"]
+    yield "vm03"
+    if scene.list_vms()["vm03"]:
+        scene.post("/1.0/attachments/vm03/detach", {"every": True})

@@ -6,10 +6,7 @@ import json
 import re
 import shlex
 import signal
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from tests.web.conftest import Session, open_session
 from tests.web.page_daemon import MARKUP, OBJECTS, OPTION
@@ -69,15 +66,6 @@ def agree(page: Page) -> None:
     page.get_by_role("button", name="Do it").click()
     page.locator('[data-phase="ended"]').get_by_text("Done.").wait_for()
     page.locator(".buttons").get_by_role("button", name="Close").click()
-
-
-@pytest.fixture
-def vm03(scene: Scene) -> Iterator[str]:
-    """A VM that has nothing, before and after."""
-    assert not scene.list_vms()["vm03"]
-    yield "vm03"
-    if scene.list_vms()["vm03"]:
-        scene.post("/1.0/attachments/vm03/detach", {"every": True})
 
 
 def test_the_overview_draws_what_gpu_list_says(scene: Scene, page: Page) -> None:
