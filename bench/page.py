@@ -114,18 +114,18 @@ def run(small: bool = False) -> Iterable[Figure]:
         yield _share("page: vgpumgr web, one is open (CPU)", opened[1], period_s)
 
 
-def run_long(minutes: float) -> Iterable[Figure]:
+def run_long(minutes: float, full_after: int = FULL_AFTER) -> Iterable[Figure]:
     """The page's memory after so many minutes at the pace of a busy host, against that when its lists were full."""
     with open_rig() as rig:
         page = rig.open()
         devtools = rig.context.new_cdp_session(page)
         full, number = 0.0, 0
         ends = time.monotonic() + minutes * 60
-        while time.monotonic() < ends or number < 2 * FULL_AFTER:
+        while time.monotonic() < ends or number < 2 * full_after:
             began = time.monotonic()
             rig.change(number)
             number += 1
-            if number == FULL_AFTER:
+            if number == full_after:
                 full = _heap(devtools)
             page.wait_for_timeout(max(0.0, PACE_S / 2 - (time.monotonic() - began)) * 1000)
         after = _heap(devtools)
@@ -134,7 +134,7 @@ def run_long(minutes: float) -> Iterable[Figure]:
     print(f"page: {number} changes in {minutes:g} minutes; {nodes} nodes at the end")
     goal, met = at_most(MEMORY_GOAL_RATIO, after, full)
     yield Figure(
-        f"page: memory after {minutes:g} minutes", after / 2**20, full / 2**20, "MiB", f"after {FULL_AFTER} changes",
+        f"page: memory after {minutes:g} minutes", after / 2**20, full / 2**20, "MiB", f"after {full_after} changes",
         goal, met, BACKEND,
     )  # fmt: skip
 

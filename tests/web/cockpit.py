@@ -48,9 +48,10 @@ def run_cockpit(scene: Scene) -> Iterator[str]:
             ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
              ENTER, "enter", str(UNPACKED), f"{scene.env['VGPUMGR_SIM']}/host/run", str(data)],
             preexec_fn=lambda: os.dup2(listener.fileno(), 3), pass_fds=(3,), stdin=subprocess.DEVNULL,
+            stderr=(data / "log").open("wb"),
         )  # fmt: skip
     try:
-        _await_answer(process, address)
+        _await_answer(process, address, data / "log")
         yield address
     finally:
         process.kill()
@@ -58,11 +59,11 @@ def run_cockpit(scene: Scene) -> Iterator[str]:
         shutil.rmtree(data)
 
 
-def _await_answer(process: subprocess.Popen[bytes], address: str) -> None:
+def _await_answer(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
     deadline = time.monotonic() + 60
     while True:
         with suppress(OSError), urlopen(address, timeout=10):
             return
-        assert process.poll() is None, "Cockpit ended"
+        assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.web.cockpit import run_cockpit
-from tests.web.scene import Scene
+from tests.web.scene import ROOT, Scene
+from vgpumgr.host.machine import find_machine
+from vgpumgr.server.server import SOCKET
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, FrameLocator
@@ -61,6 +64,9 @@ def test_a_change_on_the_command_line_shows(scene: Scene, frame: FrameLocator) -
     badge.wait_for()
     scene.vgpumgr("gpu", "resume", "3")
     badge.wait_for(state="detached")
+    # what is read every ten seconds would show the badge, too; this comes as a stream alone
+    frame.get_by_role("link", name="Events").click()
+    frame.get_by_role("row").filter(has_text="drain").first.wait_for()
 
 
 def test_attach_shows_its_plan_and_waits_for_consent(
@@ -95,6 +101,14 @@ def test_refusals_come_with_their_cause_through_the_bridge(
     frame.get_by_role("button", name="Do it").click()
     frame.locator(".refusal").get_by_text(re.compile("VG352")).first.wait_for()
     assert [attachment["profile"] for attachment in scene.list_vms()[vm03]] == ["1g.10gb"]
+
+
+def test_the_menu_has_the_page_where_the_daemon_listens() -> None:
+    """Of Cockpit's condition, which Debian 12's does not know yet, and of what the page opens."""
+    path = str(find_machine(None, {}).run_dir / SOCKET)
+    manifest = json.loads((ROOT / "packaging/cockpit/manifest.json").read_text())
+    assert manifest["conditions"] == [{"path-exists": path}]
+    assert f'const SOCKET = "{path}";' in (ROOT / "web/src/transport.ts").read_text()
 
 
 def show_plan(frame: FrameLocator, vm: str, profile: str) -> None:
