@@ -29,7 +29,8 @@ mount -t overlay overlay -o "ro,lowerdir=$1/usr:/usr" /usr
 mount -t tmpfs tmpfs /run
 mkdir /run/vgpumgr /run/home
 mount --bind "$2" /run/vgpumgr
-LISTEN_PID=$$ exec env -i LISTEN_PID=$$ LISTEN_FDS=1 PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 HOME=/run/home \\
+exec 3<&"$4"
+exec env -i LISTEN_PID=$$ LISTEN_FDS=1 PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 HOME=/run/home \\
     XDG_DATA_DIRS="$3:/usr/share" /usr/lib/cockpit/cockpit-ws --no-tls --local-session=cockpit-bridge
 """
 
@@ -42,16 +43,16 @@ def run_cockpit(scene: Scene) -> Iterator[str]:
     assert UNPACKED.is_dir(), "Cockpit is not unpacked: ./run setup"
     data = Path(tempfile.mkdtemp(prefix="vgc.", dir=short()))
     package._fill_cockpit(data / "cockpit/vgpumgr")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    log = data / "log"
+    with socket.create_server(("127.0.0.1", 0)) as listener, log.open("wb") as stderr:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         process = subprocess.Popen(
-            ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
-             ENTER, "enter", str(UNPACKED), f"{scene.env['VGPUMGR_SIM']}/host/run", str(data)],
-            preexec_fn=lambda: os.dup2(listener.fileno(), 3), pass_fds=(3,), stdin=subprocess.DEVNULL,
-            stderr=(data / "log").open("wb"),
+            ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c", ENTER, "enter",
+             str(UNPACKED), f"{scene.env['VGPUMGR_SIM']}/host/run", str(data), str(listener.fileno())],
+            pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL, stderr=stderr,
         )  # fmt: skip
     try:
-        _await_answer(process, address, data / "log")
+        _await_answer(process, address, log)
         yield address
     finally:
         process.kill()

@@ -37,8 +37,12 @@ def frame(cockpit: str, browser: Browser) -> Iterator[FrameLocator]:
         if message.type == "error" and "/vgpumgr/" in message.location["url"]:
             problems.append(message.text)
 
+    def fail(error: Any) -> None:
+        if "/vgpumgr/" in (error.stack or ""):
+            problems.append(str(error))
+
     page.on("console", hear)
-    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("pageerror", fail)
     page.goto(cockpit)
     page.get_by_role("link", name="GPUs").click()
     frame = page.frame_locator('iframe[name$="/vgpumgr"]')
