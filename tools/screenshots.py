@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from tests.web.scene import ROOT, Scene, run_scene
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import BrowserType, Page
 
 CHROMIUM = "/usr/bin/chromium"
 PICTURES = ROOT / "docs/web"
+FONTS = ROOT / "tools/fonts.conf"
 VMS = ("web01", "train01", "notebook03", "render02")
 WIDTH, HEIGHT = 1280, 800
 #: milliseconds until what was asked for is drawn
@@ -59,9 +60,12 @@ def show_layout(page: Page) -> None:
 SCENES = (("overview", None), ("plan", show_plan), ("layout", show_layout))
 
 
-def draw(browser: Browser, address: str, target: Path) -> Iterator[Path]:
-    """One picture for each scene, and the overview in the dark and on a narrow screen."""
+def draw(chromium: BrowserType, address: str, target: Path) -> Iterator[Path]:
+    """One picture for each scene, and the overview in the dark and on a narrow screen; everywhere in the same font."""
     target.mkdir(parents=True, exist_ok=True)
+    options = ["--no-sandbox"] if os.geteuid() == 0 else []
+    env: dict[str, str | float | bool] = {**os.environ, "FONTCONFIG_FILE": str(FONTS)}
+    browser = chromium.launch(executable_path=CHROMIUM, args=options, env=env)
     context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
     with open_page(context.new_page(), address):
         # the context has the cookie and the key from here on
@@ -76,7 +80,7 @@ def draw(browser: Browser, address: str, target: Path) -> Iterator[Path]:
         yield save(page, target / "dark.png")
         page.set_viewport_size({"width": 320, "height": HEIGHT})
         yield save(page, target / "narrow.png")
-    context.close()
+    browser.close()
 
 
 @contextmanager
@@ -105,11 +109,8 @@ def main(arguments: list[str]) -> int:
     target = Path(arguments[0]) if arguments else PICTURES
     with run_scene("dgx-a100", VMS) as scene, sync_playwright() as playwright:
         prepare(scene)
-        options = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
-        for picture in draw(browser, scene.open_web(), target):
+        for picture in draw(playwright.chromium, scene.open_web(), target):
             print(picture)
-        browser.close()
     return 0
 
 

@@ -22,8 +22,8 @@ debian_packages_tests=(shellcheck mdevctl curl e2fsprogs systemd zsh fish git de
 debian_packages_packaging=(dpkg-dev)
 debian_packages_packaged=(python3-bcrypt python3-cryptography python3-jinja2 python3-libvirt python3-lxml python3-nacl python3-yaml man-db)
 debian_packages_lintian=(lintian)
-# the browser that the tests of the web page drive, and what Cockpit is linked against
-debian_packages_browser=(chromium glib-networking libjson-glib-1.0-0 libpolkit-agent-1-0 libssh-4)
+# the browser that the tests of the web page drive, the font of its pictures, and what Cockpit is linked against
+debian_packages_browser=(chromium fonts-dejavu-core glib-networking libjson-glib-1.0-0 libpolkit-agent-1-0 libssh-4)
 # what ./run package --rpm needs
 debian_packages_rpm=(rpm patchelf)
 # Pinned: what the native part is compiled against, and what the tests compile CUDA programs with.

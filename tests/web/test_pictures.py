@@ -1,4 +1,4 @@
-"""The page as it is drawn, loosely against the pictures of the documentation, so that another font changes nothing."""
+"""The page as it is drawn, loosely against the pictures of the documentation."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 #: what was drawn last is kept there
 DRAWN = ROOT / "build/screenshots"
-#: Of the cells of a picture that is made this wide, so many may be of another colour.
-COLUMNS, LARGEST_SHARE = 160, 0.12
+#: Of the cells of a picture that is made so few columns wide, this share may be of another colour.
+COLUMNS, LARGEST_SHARE = 20, 0.035
 #: the share of cells that differ, by the browser's own decoder; null where the sizes differ
 COMPARE = """async ([one, other, columns]) => {
   const read = async (data) => {
@@ -34,7 +34,7 @@ COMPARE = """async ([one, other, columns]) => {
   if (String(a.size) !== String(b.size)) return null;
   let differ = 0;
   for (let at = 0; at < a.cells.length; at += 4)
-    differ += [0, 1, 2].some((part) => Math.abs(a.cells[at + part] - b.cells[at + part]) > 32);
+    differ += [0, 1, 2].some((part) => Math.abs(a.cells[at + part] - b.cells[at + part]) > 12);
   return differ / (a.cells.length / 4);
 }"""
 
@@ -44,7 +44,7 @@ def drawn(browser: Browser) -> dict[str, Path]:
     """The pictures of ``./run screenshots``, by their names."""
     with run_scene("dgx-a100", VMS) as scene:
         prepare(scene)
-        return {path.stem: path for path in draw(browser, scene.open_web(), DRAWN)}
+        return {path.stem: path for path in draw(browser.browser_type, scene.open_web(), DRAWN)}
 
 
 def compare(page: Page, one: Path, other: Path) -> float | None:
