@@ -30,6 +30,7 @@ UUID = "11111111-1111-4111-8111-111111111111"
 BODIES: dict[str, dict[str, object]] = {
     "attach": {"vm": "vm01", "profile": "1g.10gb"},
     "drain_gpu": {"reason": "fan"},
+    "bind_claim": {"pid": 1},
     "start_run": {"name": "one", "command": "true", "profile": "1g.10gb", "pid": 1},
     "apply_layout": {**LAYOUT, "allow": []},
     "restore_mig": LAYOUT,

@@ -17,7 +17,14 @@ from vgpumgr.pool.control.controller import Controller
 from vgpumgr.pool.control.host import HostAgent
 from vgpumgr.pool.control.records import GpuRecord, HostRecord, Timing, View
 from vgpumgr.pool.leases import PoolLeases
-from vgpumgr.pool.membership import init_pool, join_pool, open_pool, read_seen, write_seen
+from vgpumgr.pool.membership import (
+    has_ended,
+    init_pool,
+    join_pool,
+    open_pool,
+    read_seen,
+    write_seen,
+)
 from vgpumgr.pool.operations import PoolOperations
 from vgpumgr.pool.serving import Server
 from vgpumgr.pool.store.gateway import Endpoints
@@ -72,6 +79,7 @@ class PoolHost:
             server = Server(
                 pool.store, "a", self._agent, controller, lambda _: None, lambda _: None,
                 lambda seen: write_seen(self.machine, seen), before=read_seen(self.machine),
+                has_ended=lambda want: has_ended(want, self.machine),
             )  # fmt: skip
             server.run_round(0)
             server.stop()

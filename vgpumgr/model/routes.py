@@ -109,6 +109,10 @@ ROUTES: tuple[Route, ...] = (
         "POST", f"{API}/runs", "start_run", _LONG, _ADMIN,
         "Give a process of the host a slice and a channel.", cancellable=True,
     ),
+    Route(
+        "POST", f"{API}/pool/claims/{{claim}}/bind", "bind_claim", _READ, _ADMIN,
+        "A claim that binds late gets a lease for a process of this host, or waits for one.",
+    ),
     Route("GET", f"{API}/status", "status", _READ, _VIEWER, "Is all as recorded?", urgent=True),
     Route(
         "GET", f"{API}/checks", "check_host", _READ, _VIEWER, "Is the host fit for VMs with GPUs?",
@@ -173,6 +177,7 @@ IMPLEMENTATIONS = {
     "attach": "attachments.attach",
     "detach": "attachments.AttachmentService.detach",
     "start_run": "runs.start_run",
+    "bind_claim": "runs.bind_claim",
     "restart_channel": "channels.restart_channel",
     "set_share": "shares.set_share",
     "status": "recovery.Recovery.status",
