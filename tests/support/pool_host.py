@@ -11,7 +11,7 @@ import pytest
 from tests.support.service import Bench, make_bench
 from vgpumgr.app.operations.attachments import AttachmentService
 from vgpumgr.app.operations.recovery import Policy, Recovery
-from vgpumgr.host.machine import find_machine
+from vgpumgr.host.machine import find_machine, read_boot_id
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.pool.control.controller import Controller
 from vgpumgr.pool.control.host import HostAgent
@@ -55,6 +55,7 @@ class PoolHost:
             leases=self.leases,
             state_dir=self.machine.state_dir,
             run_dir=self.machine.run_dir,
+            boot_id=read_boot_id(self.machine),
         )
         self.service = AttachmentService(self.parts)
         self.recovery = Recovery(self.parts)

@@ -85,6 +85,12 @@ def test_a_process_that_has_ended_wants_nothing(host: PoolHost) -> None:
         assert bind_claim(host.parts, "one", pid).state == "granted"
         host.round()
         assert state(host, "one") == "granted"
+    with process() as pid:  # no round since the first one has ended
+        assert bind_claim(host.parts, "one", pid).state == "granted"
+        attach(host, claim="one")
+    with process() as pid:
+        refuse(ClaimInUseError, lambda: bind_claim(host.parts, "one", pid))
+    host.service.detach("vm01")
     for _ in range(2):
         host.round()
     assert (state(host, "one"), host.view().wants) == ("idle", {})

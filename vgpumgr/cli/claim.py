@@ -219,10 +219,10 @@ def bind(context: Context, claim: ClaimName) -> int:
 
 @app.named("release")
 def release(context: Context, claim: ClaimName) -> None:
-    """End the lease of a claim that binds late, and that nothing uses.
+    """End the lease of a claim that binds late.
 
-    The claim stays, and others have its GPUs. A claim that does not bind late keeps its lease:
-    vgpumgr claim delete frees that.
+    Nothing may use it. The claim stays, and others have its GPUs. A claim that does not bind late
+    keeps its lease: vgpumgr claim delete frees that.
 
     \b
     Examples:

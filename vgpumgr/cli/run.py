@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -276,10 +275,12 @@ class _Runner:
         return document
 
     def _await_lease(self, backend: Backend) -> None:
-        """A claim that binds late gets its lease now; its place in the queue, and why it waits, are told when they
+        """A claim that binds late gets its lease now; its place in the queue, and why it waits, are printed when they
         change. Raises ClaimNotGrantedError when the time is over.
         """
-        claim, said, end_s = self._asked["claim"], "", None
+        from vgpumgr.host.clock import SleeplessClock
+
+        claim, said, end_s, clock = self._asked["claim"], "", None, SleeplessClock()
         while True:
             try:
                 found = backend.call("bind_claim", claim=claim, pid=self._asked["pid"])
@@ -288,8 +289,9 @@ class _Runner:
             wait_s = self._wait_s
             if found["state"] == "granted" or (wait_s is None and found["binding"] != "late"):
                 return
-            end_s = end_s or (None if wait_s is None else time.monotonic() + wait_s)
-            if end_s is not None and time.monotonic() >= end_s:
+            now_s = clock.monotonic_s()
+            end_s = end_s or (None if wait_s is None else now_s + wait_s)
+            if end_s is not None and now_s >= end_s:
                 raise ClaimNotGrantedError(
                     f"claim {claim} gives nothing on this host now",
                     why=f"it waits after {wait_s:g} s: {found['why']}",
@@ -298,7 +300,7 @@ class _Runner:
             if (text := f"claim {claim} waits, place {found['place']}: {found['why']}") != said:
                 said = text
                 self._session.streams.note(text)
-            time.sleep(_ASK_S)
+            clock.sleep(_ASK_S)
 
     def _report_losses(self) -> None:
         """Reports a channel that was lost: the command has seen errors of CUDA only."""

@@ -18,14 +18,14 @@ from vgpumgr.pool.control.records import (
     put,
     want_key,
 )
-from vgpumgr.pool.membership import Pool
+from vgpumgr.pool.membership import Pool, has_ended
 from vgpumgr.pool.store.interface import Change, Compare, Delete
 from vgpumgr.pool.versions import need
 
 
 def bind(pool: Pool, name: str, want: WantRecord | None = None) -> View:
     """The pool, with a lease for the claim where one is free: else the claim waits. ``want`` says which process wants
-    it; None: whoever uses it, until it is given back or ``release``. A claim that does not bind late stays as it is.
+    it; None: anything here, until it is given back or ``release``. A claim that does not bind late stays as it is.
 
     Raises ClaimNotFoundError, ClaimInUseError where another process or host has it, ClaimNotGrantedError where it may
     not be on this host, PoolMemberError.
@@ -41,7 +41,7 @@ def bind(pool: Pool, name: str, want: WantRecord | None = None) -> View:
     def plan(view: View) -> tuple[list[Compare], list[Change]]:
         claim = find_claim(view, name)
         need(pool, view, LATE, "late binding")
-        _check_free(view, claim, want)
+        _check_free(pool, view, claim, want)
         return [view.at(claim.key), view.at(want.key)], [put(want)]
 
     busy = ClaimInUseError(f"claim {name} was changed at the same time", hint="the same again")
@@ -61,7 +61,7 @@ def is_wanted_by(view: View, want: WantRecord) -> bool:
     return known is not None and known.host == want.host and known.pid in (None, want.pid)
 
 
-def _check_free(view: View, claim: ClaimRecord, want: WantRecord) -> None:
+def _check_free(pool: Pool, view: View, claim: ClaimRecord, want: WantRecord) -> None:
     if not claim.may_be_on(want.host):
         raise ClaimNotGrantedError(
             f"claim {claim.name} gives nothing on this host",
@@ -69,6 +69,8 @@ def _check_free(view: View, claim: ClaimRecord, want: WantRecord) -> None:
             hint="the same command there",
         )
     known = view.wants.get(claim.name)
+    if known is not None and _is_over(pool, known) and not view.list_uses(claim):
+        return  # the process that serves has not removed it yet
     if known is not None and not is_wanted_by(view, want):
         raise ClaimInUseError(
             f"claim {claim.name} is in use",
@@ -77,6 +79,12 @@ def _check_free(view: View, claim: ClaimRecord, want: WantRecord) -> None:
             if known.pid is None
             else f"vgpumgr claim show {claim.name}",
         )
+
+
+def _is_over(pool: Pool, want: WantRecord) -> bool:
+    """Whether a process of this host wanted it, which has ended."""
+    is_here = want.host == pool.membership.host and want.pid is not None
+    return is_here and has_ended(want, pool.machine)
 
 
 def release(pool: Pool, name: str) -> View:

@@ -90,6 +90,19 @@ export interface AuditListDocument {
   schema: "vgpumgr/v1";
 }
 
+export interface BindClaimBody {
+  pid: number;
+}
+
+export interface BindDocument {
+  binding: string;
+  claim: string;
+  place: number | null;
+  schema: "vgpumgr/v1";
+  state: string;
+  why: string | null;
+}
+
 export interface BindPciBody {
   companions?: "vfio" | "stub" | "keep";
   confirmed?: boolean;
