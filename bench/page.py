@@ -37,7 +37,7 @@ MEMORY_GOAL_RATIO = 1.1
 #: two changes in this time, each with its operation and its events
 PACE_S = 2.0
 #: the page keeps 300 events and 100 operations
-FULL_AFTER = 150
+FULL_AFTER = 200
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 #: ``window.seen`` has when the first card was there, and when the badges of each changed; in milliseconds since 1970
 WATCH = """
@@ -126,9 +126,9 @@ def run_long(minutes: float, full_after: int = FULL_AFTER) -> Iterable[Figure]:
             rig.change(number)
             number += 1
             if number == full_after:
-                full = _heap(devtools)
+                full = _heap(page, devtools)
             page.wait_for_timeout(max(0.0, PACE_S / 2 - (time.monotonic() - began)) * 1000)
-        after = _heap(devtools)
+        after = _heap(page, devtools)
         nodes = devtools.send("Memory.getDOMCounters")["nodes"]
         page.close()
     print(f"page: {number} changes in {minutes:g} minutes; {nodes} nodes at the end")
@@ -192,9 +192,14 @@ def _share(name: str, taken_s: float, period_s: float) -> Figure:
     return Figure(name, ours * 100, CPU_GOAL_RATIO * 100, "%", "1 % of one", goal, met, BACKEND)
 
 
-def _heap(devtools: Any) -> float:
-    devtools.send("HeapProfiler.collectGarbage")
-    return float(devtools.send("Runtime.getHeapUsage")["usedSize"])
+def _heap(page: Page, devtools: Any) -> float:
+    """The least of some: what was just read is no part of it."""
+    found = []
+    for _ in range(5):
+        page.wait_for_timeout(1000)
+        devtools.send("HeapProfiler.collectGarbage")
+        found.append(float(devtools.send("Runtime.getHeapUsage")["usedSize"]))
+    return min(found)
 
 
 @contextmanager
