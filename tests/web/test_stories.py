@@ -205,6 +205,50 @@ def test_a_layout_without_a_slice_in_use_is_refused(scene: Scene, page: Page) ->
     assert list_places(scene) == before
 
 
+def test_an_instance_is_dragged_to_another_place(scene: Scene, page: Page) -> None:
+    scene.post("/1.0/mig/create", {"gpu": "0", "profile": "1g.10gb", "start": 0})
+    card(page, 0).locator('.board[aria-label*="1g.10gb at 0:1"]').wait_for()
+    edit(page, scene)
+    pieces = page.locator(".pieces li")
+    board = page.locator("dialog .board")
+    touch = page.context.new_cdp_session(page)
+
+    def drag(start: int, to: int, *, finger: bool = False) -> None:
+        box = board.bounding_box()
+        assert box is not None
+        step, y = box["width"] / 8, box["y"] + 20
+        ways = [box["x"] + (at + 0.5) * step for at in (start, (start + to) / 2, to)]
+        if finger:
+            for x, kind in zip(ways, ("touchStart", "touchMove", "touchMove"), strict=True):
+                points = [{"x": x, "y": y}]
+                touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+            touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+            return
+        page.mouse.move(ways[0], y)
+        page.mouse.down()
+        for x in ways[1:]:
+            page.mouse.move(x, y)
+        page.mouse.up()
+
+    drag(0, 2)
+    pieces.filter(has_text="1g.10gb at 2:1").get_by_text("new").wait_for()
+    assert pieces.filter(has_text="1g.10gb at 0:1").get_by_text("goes").is_visible()
+    drag(2, 0)
+    pieces.filter(has_text="1g.10gb at 0:1").get_by_text("stays").wait_for()
+    assert pieces.count() == 2, "nothing goes, and nothing is new"
+    # onto another one, and past the edge: the nearest place that is free
+    drag(0, 6)
+    pieces.filter(has_text="1g.10gb at 3:1").wait_for()
+    drag(3, 1, finger=True)
+    pieces.filter(has_text="1g.10gb at 1:1").wait_for()
+    page.get_by_role("button", name="Show plan").click()
+    assert sum("1g.10gb" in step for step in read_plan(page)) == 4, "one goes, and one comes"
+    agree(page)
+    assert {at for at, profile in list_places(scene).items() if profile == "1g.10gb"} == {"1:1"}
+    made = next(r for r in scene.get("/1.0/mig/instances?selector=0")["instances"] if not r["vm"])
+    scene.post("/1.0/mig/destroy", {"instances": [f"0/{made['id']}"]})
+
+
 def test_a_plan_that_is_no_longer_true_is_refused(scene: Scene, page: Page) -> None:
     edit(page, scene)
     page.get_by_label("Add 1g.10gb at 0:1").click()

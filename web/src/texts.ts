@@ -175,7 +175,9 @@ export const T = {
   showPlan: "Show plan",
   editLayout: "Edit layout",
   layoutTitle: (gpu: string) => `Layout of ${gpu}`,
-  layoutHelp: "Mark instances that go, add instances at free places. Nothing changes before you have seen the plan and agreed.",
+  layoutHelp:
+    "Drag an instance to another place, mark instances that go, add instances at free places. Nothing changes before you have seen the plan and agreed.",
+  moved: (profile: string, from: string, to: string) => `${profile} moves from ${from} to ${to}.`,
   layoutNow: "The board as it would be",
   keep: "Keep",
   remove: "Remove",
