@@ -369,6 +369,10 @@ def test_an_answer_that_is_not_understood_freezes_nothing(
     card(page, 6).get_by_text("drained").wait_for()
     scene.post("/1.0/gpus/6/resume", {})
     card(page, 6).get_by_text("drained").wait_for(state="detached")
+    for _ in range(200):  # its report may come after what is drawn
+        if session.problems:
+            break
+        page.wait_for_timeout(50)
     assert len(session.problems) == 1, "it is a fault, and reported as one"
     session.problems.clear()
 
