@@ -62,7 +62,7 @@ def victim() -> Iterator[Daemon]:
 def fill(route: Route) -> str:
     path = route.path.replace("{id}", "0123456789abcdef").replace("{vgpu}", UUID)
     selector = "0" if "/gpus/" in path else "vm01"
-    return path.replace("{selector}", selector).replace("{vm}", "vm01")
+    return path.replace("{selector}", selector).replace("{vm}", "vm01").replace("{name}", "train")
 
 
 def list_paths(path: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +33,7 @@ from vgpumgr.pool.control.records import put as put_record
 from vgpumgr.pool.control.tenants import list_queue
 from vgpumgr.pool.leaving import find_dead, remove_host
 from vgpumgr.pool.membership import Pool
+from vgpumgr.pool.scheduler.model import GPU_MILLI
 from vgpumgr.pool.sizes import read_size
 from vgpumgr.pool.store.interface import Change, Compare
 from vgpumgr.pool.tenants import TenantOperations, find_tenant
@@ -52,8 +53,9 @@ class PoolOperations:
     def describe(self) -> dict[str, Any]:
         """The pool, its hosts and totals. Raises PoolStoreError."""
         view = self._pool.view()
-        record = self._pool.record(view)
-        hosts, states = _list_hosts(view), Counter(row["state"] for row in _list_claims(view))
+        record, placing = self._pool.record(view), Placing(view, everything=True)
+        hosts = _list_hosts(view, placing)
+        states = Counter(row["state"] for row in _list_claims(view))
         free = [gpu["free_milli"] for host in hosts for gpu in host["gpus"]]
         membership = self._pool.membership
         return {
@@ -70,9 +72,15 @@ class PoolOperations:
             "leader": view.leader,
             "gpus": len(free),
             "gpu_free_milli": sum(free),
+            "gpu_unusable_milli": placing.measure_unusable(),
             "claims": {state: states[state] for state in ("granted", "waiting", "ending")},
             "hosts": hosts,
         }
+
+    def list_hosts(self) -> list[dict[str, Any]]:
+        """Every host, with what is free of its GPUs."""
+        view = self._pool.view()
+        return _list_hosts(view, Placing(view, everything=True))
 
     def serve(self, report: Callable[[str], None]) -> None:
         """This machine's part, until the process is interrupted."""
@@ -138,6 +146,17 @@ class PoolOperations:
     def remove_host(self, host: str) -> list[str]:
         """Removes a host that is dead; the claims that had leases there."""
         return remove_host(self._pool, host)
+
+
+def measure(status: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of a pool over time, from what ``describe`` answers."""
+    milli = status["gpus"] * GPU_MILLI
+    return {
+        "gpu_allocated_milli": milli - status["gpu_free_milli"],
+        "gpu_free_milli": status["gpu_free_milli"],
+        "gpu_unusable_ratio": status["gpu_unusable_milli"] / milli if milli else 0.0,
+        "claims_waiting": status["claims"]["waiting"],
+    }
 
 
 def _describe_claim(view: View, name: str) -> dict[str, Any]:
@@ -331,9 +350,9 @@ def _describe_lease(view: View, lease: LeaseRecord) -> dict[str, Any]:
     }
 
 
-def _list_hosts(view: View) -> list[dict[str, Any]]:
+def _list_hosts(view: View, placing: Placing) -> list[dict[str, Any]]:
     """Every host as ``-o json`` has it, with what is free of its GPUs, in thousandths."""
-    free = Placing(view, everything=True).read_free()
+    free = placing.read_free()
     return [
         {
             "name": host.name,

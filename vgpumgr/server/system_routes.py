@@ -67,6 +67,7 @@ EXTENSIONS = (
     "history",
     "audit-entries",
     "page",
+    "pool",
 )
 #: answers that are no documents
 TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}
@@ -98,6 +99,7 @@ class SystemRoutes:
                 machine=self._context.machine.name,
                 role="admin" if request.state.role is Role.ADMIN else "viewer",
                 running_operations=self._context.operations.count_running(),
+                pool=self._context.pool.is_member(),
             )
         )
 
@@ -168,9 +170,10 @@ class SystemRoutes:
             float | None,
             Query(ge=0, le=1e12, description="points after this Unix time; null: of an hour"),
         ] = None,
+        pool: Annotated[bool, Query(description="those of the pool alone")] = False,
     ) -> Response:
         """Figures of the last hour."""
-        history, asked = self._context.history, (gpu, vm, since_s)
+        history, asked = self._context.history, (gpu, vm, since_s, pool)
         body = history.find_answer(asked)
         if body is None:
             taken = history.take(*asked)
