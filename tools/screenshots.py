@@ -51,6 +51,8 @@ def join_pool(scene: Scene) -> None:
     ):  # fmt: skip
         scene.vgpumgr("claim", "create", name, "--tenant", tenant, "--profile", profile)
     scene.post("/1.0/attachments", {"vm": "web01", "claim": "detect"})
+    scene.add_host("gpu-b", 4)
+    scene.add_host("gpu-c", 2)
 
 
 def show_pool(page: Page) -> None:
@@ -62,7 +64,7 @@ def show_pool(page: Page) -> None:
 def show_explained(page: Page) -> None:
     """The hosts of a claim."""
     show_pool(page)
-    page.locator("tr[data-claim=train]").get_by_role("link").first.click()
+    page.locator("tr[data-claim=detect]").get_by_role("link").first.click()
     page.locator("tr[data-candidate]").first.wait_for()
 
 

@@ -1,28 +1,25 @@
-"""The view of the pool: what the command line prints of hosts, claims, the queue and tenants, and of a claim's hosts."""
+"""The view of the pool: what the command line prints of hosts, claims, the queue and tenants, and why a claim is there."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import pytest
 
 from tests.web.conftest import AXE, Session, open_session
 from tests.web.scene import Scene, run_scene
 from tests.web.test_page import run_axe, show
-from vgpumgr.pool.control.records import ROOT, GpuRecord, HostRecord, HostState, put
-from vgpumgr.pool.membership import FILE_NAME, open_pool
-from vgpumgr.pool.store.interface import Delete, Put, Transaction
+from vgpumgr.pool.control.records import ROOT
+from vgpumgr.pool.membership import FILE_NAME
+from vgpumgr.pool.store.interface import Delete
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-MACHINE = "dgx-a100"
 SHARE = ("--profile", "share:8GiB,30%")
 #: what is read each ten seconds, on a machine that is busy
 PATIENCE_MS = 60_000
@@ -31,25 +28,8 @@ PATIENCE_MS = 60_000
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[Scene]:
     """A machine with two VMs that is in no pool yet."""
-    with run_scene(MACHINE, ("vm01", "vm02")) as made:
+    with run_scene("dgx-a100", ("vm01", "vm02")) as made:
         yield made
-
-
-def write(scene: Scene, *changes: Put | Delete) -> None:
-    """Into the pool's store, as another host would."""
-    with mock.patch.dict(os.environ, scene.env), open_pool(MACHINE) as pool:
-        assert pool.store.transact(Transaction((), changes)) is not None
-
-
-def add_host(scene: Scene, name: str, count: int) -> None:
-    """A second host that is heard, with GPUs of the first one's kind, and nothing that serves."""
-    found = read(scene, "pool", "status")["hosts"][0]["gpus"][0]
-    gpus = [
-        GpuRecord(name, n, f"GPU-{name}{n}", found["model"], found["memory_bytes"])
-        for n in range(count)
-    ]
-    host = HostRecord(name, "another machine", HostState.READY)
-    write(scene, put(host), *map(put, gpus), Put(f"{ROOT}alive/{name}", "{}"))
 
 
 def read(scene: Scene, *words: str) -> dict[str, Any]:
@@ -84,7 +64,7 @@ def test_a_pool_is_made_on_the_command_line_and_its_view_shows(
         hosts.vgpumgr("claim", "create", "more", *SHARE, "--tenant", "vision")
         lease = read(hosts, "claim", "show", "train")["claim"]["lease"]
         assert lease["host"] == "a"
-        add_host(hosts, "b", 2)
+        hosts.add_host("b", 2)
         link.focus()
         page.keyboard.press("Enter")
         check_hosts(hosts, page, lease)
@@ -220,7 +200,7 @@ def check_outage(scene: Scene, page: Page) -> None:
     finally:
         path.write_text(text)
     # one that is not heard any more is suspect
-    write(scene, Delete(f"{ROOT}alive/b"))
+    scene.write_pool(Delete(f"{ROOT}alive/b"))
     page.locator('[data-host="b"] .badge.warn').wait_for(timeout=PATIENCE_MS)
     assert page.locator('[data-host="b"] .badge.warn').inner_text() == "suspect"
     assert page.locator(".refusal").count() == 0

@@ -2,7 +2,7 @@
 
 import { useCallback } from "preact/hooks";
 import type { ClaimCandidateDocument, ClaimExplainDocument } from "./api";
-import { MANY_ROWS, describeSize, describeUser } from "./claims";
+import { MANY_ROWS, describeSize } from "./claims";
 import { lineThere } from "./commands";
 import { gpus } from "./format";
 import { get } from "./live";
@@ -40,10 +40,10 @@ function Explained({ document: { claim, hosts } }: { document: ClaimExplainDocum
   const lengths = measure(drawn);
   return (
     <>
-      <dl class="facts">
+      <dl class="facts pool-facts">
         <Fact name={T.state}>{claim.state}</Fact>
         <Fact name={T.pool.size}>{describeSize(claim)}</Fact>
-        {claim.lease && <Fact name={T.pool.usedBy}>{describeUser(claim)}</Fact>}
+        {claim.lease && <Fact name={T.pool.usedBy}>{claim.used_by ? `${claim.used_by.kind} ${claim.used_by.name}` : T.nothing}</Fact>}
         {claim.place !== null && <Fact name={T.pool.place}>{claim.place}</Fact>}
         {claim.why && <Fact name={T.pool.reason}>{claim.why}</Fact>}
       </dl>

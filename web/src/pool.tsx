@@ -91,7 +91,7 @@ function Hosts({ status, claims }: { status: PoolDocument; claims: readonly Clai
       <div class="panel-head"><h2>{T.pool.hosts}</h2><span class="muted">{T.shown(shown.length, status.hosts.length)}</span></div>
       {status.hosts.length === 0 && <p>{T.pool.noHosts}</p>}
       {status.hosts.length > MANY_HOSTS && <Find text={T.pool.filterHosts} value={filter} onChange={setFilter} />}
-      <div class="cards">{shown.map((host) => <Host key={host.name} host={host} status={status} claims={claims} />)}</div>
+      <div class="cards pool-hosts">{shown.map((host) => <Host key={host.name} host={host} status={status} claims={claims} />)}</div>
       {shown.length < found.length && <p class="muted">{T.pool.more(shown.length, found.length)}</p>}
     </section>
   );
