@@ -18,7 +18,6 @@ from tests.support.memory_store import MemoryStore
 from vgpumgr.errors import PoolOutcomeError, PoolStoreError
 from vgpumgr.pool.control.controller import Controller
 from vgpumgr.pool.control.host import Action, Begin, HostAgent, Session
-from vgpumgr.pool.control.placing import sum_leases
 from vgpumgr.pool.control.records import (
     POOL,
     ROOT,
@@ -437,7 +436,10 @@ class World:
 
     def _check_store(self) -> None:
         view = self.view()
-        granted = sum_leases(view.leases.values())
+        granted: dict[tuple[str, int], int] = {}
+        for lease in view.leases.values():
+            for index in lease.gpus:
+                granted[lease.host, index] = granted.get((lease.host, index), 0) + lease.milli
         if over := {gpu: milli for gpu, milli in granted.items() if milli > 1000}:
             raise BrokenError(f"granted twice: {over}")
         self._check_quotas(view)

@@ -17,6 +17,7 @@ from tests.support.cli import Cli, Result
 from tests.support.etcd import Etcd
 from tests.support.fake_nvml import FakeNvml
 from tests.support.unprivileged import as_nobody
+from vgpumgr.pool.control.records import VERSION
 from vgpumgr.pool.membership import open_pool
 from vgpumgr.pool.store.interface import Put, Transaction
 
@@ -223,10 +224,10 @@ def test_a_pool_of_another_version_is_refused_by_name(cli: Cli) -> None:
     with open_pool(None) as pool:
         entry = pool.store.get("p/pool")
         assert entry is not None
-        text = entry.value.replace('"version":1', '"version":3')
+        text = entry.value.replace(f'"version":{VERSION}', f'"version":{VERSION + 1}')
         pool.store.transact(Transaction((), (Put("p/pool", text),)))
     error = refused(cli.run("pool", "status", "-o", "json"), "VG382", 7)
-    assert "version 3" in error["error"]
+    assert f"version {VERSION + 1}" in error["error"]
 
 
 def test_files_that_cannot_be_read_are_one_clear_error(cli: Cli, tmp_path: Path) -> None:

@@ -121,7 +121,8 @@ def test_a_host_leaves_once_nothing_is_granted_there(cli: Cli) -> None:
     leave = ("pool", "leave", "-o", "json")
     with serving():
         assert claim(cli, "train", "whole")["lease"]
-        assert cli.run(*leave).code == 6  # it serves
+        error = refused(cli.run(*leave), "VG132", 6)  # it serves
+        assert error["try"] == "end vgpumgr pool serve first"
     error = refused(cli.run(*leave), "VG377", 6)
     assert error["held_by"] == ["claim train"]
     with serving():

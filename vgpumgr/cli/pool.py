@@ -399,7 +399,8 @@ def join(
 def status(context: Context) -> None:
     """Show a pool's hosts, what is free, and who leads.
 
-    Where the store does not answer, the error says so; what runs goes on.
+    A GPU that is drained or unhealthy is closed: nothing of it is free. Where the store does not
+    answer, the error says so; what runs goes on.
 
     \b
     Examples:
@@ -417,6 +418,10 @@ def status(context: Context) -> None:
     )
 
 
+def _list_closed(row: Row) -> str:
+    return ", ".join(str(gpu["index"]) for gpu in row["gpus"] if gpu["closed"]) or ABSENT
+
+
 _HOSTS = (
     value_column("name"),
     value_column("state"),
@@ -426,6 +431,7 @@ _HOSTS = (
     Column("gpus", lambda row: str(len(row["gpus"])), right=True),
     Column("free", lambda row: format_free([gpu["free_milli"] for gpu in row["gpus"]])),
     value_column("leases", right=True),
+    Column("closed", _list_closed),
 )
 
 
@@ -445,6 +451,30 @@ def serve(context: Context) -> None:
     session = get_session_here(context, "pool serve")
     with ending_at_once(), open_pool(session.options) as pool:
         pool.serve(session.streams.note)
+
+
+@app.single("upgrade")
+def upgrade(context: Context) -> None:
+    """Let a pool have what this vgpumgr's version added.
+
+    Hosts with this vgpumgr and with the version before serve one pool together, as it was before.
+    Once each host has this one, upgrade it: older programs are refused then. It is refused while a
+    host that is heard has an older one. There is no way back.
+
+    \b
+    Examples:
+      vgpumgr pool upgrade
+    """
+    session = get_session_here(context, "pool upgrade")
+    with open_pool(session.options) as pool:
+        before, now, unheard = pool.upgrade()
+    document = {"schema": _SCHEMA, "before": before, "version": now, "not_heard": unheard}
+    text = f"the pool has version {now}" + (
+        ", as before" if before == now else f"; before: {before}"
+    )
+    print_single(context, document, [text])
+    for host in unheard:
+        session.streams.note(f"host {host} is not heard: it needs this vgpumgr when it comes back")
 
 
 @app.single("leave")

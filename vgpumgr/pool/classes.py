@@ -88,7 +88,7 @@ def find_class(view: View, name: str, hint: str | None = None) -> ClassRecord:
 
 
 def _describe(view: View, record: ClassRecord) -> dict[str, Any]:
-    gpus = [gpu for gpu in view.gpus.values() if not record.models or gpu.model in record.models]
+    gpus = [gpu for gpu in view.gpus.values() if record.accepts(gpu)]
     return {
         "name": record.name,
         "policy": record.policy,

@@ -27,6 +27,7 @@ from vgpumgr.model.attachment import ClaimPart
 from vgpumgr.model.text import format_vm
 from vgpumgr.pool.control.controller import is_as_claimed
 from vgpumgr.pool.control.records import (
+    USES,
     ClaimRecord,
     IfLost,
     LeaseRecord,
@@ -39,6 +40,7 @@ from vgpumgr.pool.control.records import (
 from vgpumgr.pool.membership import LOCK_NAME, Pool, open_pool_of, read_membership, read_seen
 from vgpumgr.pool.operations import NO_ANSWER, find_claim
 from vgpumgr.pool.store.interface import At, Delete, Transaction
+from vgpumgr.pool.versions import need
 from vgpumgr.state.leases import ClaimUse, ClaimUser, LeasedGpu, SeenPool
 
 #: an entry that is removed may be changed at the same time so often
@@ -62,6 +64,7 @@ class PoolLeases:
         """See ``Leases``."""
         with self._open(_SHORT_S) as (pool, host):
             view = pool.view()
+            need(pool, view, USES, "attachments by claims")
             lease = self._check(view, find_claim(view, claim), host)
             _check_unused(view, lease, None)
             places = {(gpu.host, gpu.index): gpu.uuid for gpu in view.gpus.values()}
@@ -70,12 +73,16 @@ class PoolLeases:
                 why = f"its GPU {lease.gpus[0]} is not in the pool any more"
                 raise _refuse(view.claims[claim], why, "vgpumgr pool join")
             part = ClaimPart(claim, host, view.find_token(lease))
+            kind = view.classes.get(view.claims[claim].class_name)
+            if kind is not None and kind.whole:
+                return LeasedGpu(part, uuid, None, None)  # the size only says which GPU is enough
             return LeasedGpu(part, uuid, lease.memory_bytes, lease.compute_percent)
 
     def hold(self, part: ClaimPart, user: ClaimUser) -> None:
         """See ``Leases``."""
         with self._open() as (pool, host):
             view = pool.view()
+            need(pool, view, USES, "attachments by claims")
             claim = find_claim(view, part.name)
             lease = self._check(view, claim, host)
             if (host, view.find_token(lease)) != (part.host, part.token):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
-from vgpumgr.errors import PoolMemberError, PoolNotFoundError
+from vgpumgr.errors import LockHeldError, PoolMemberError, PoolNotFoundError
 from vgpumgr.host.lock import find_holder, lock_file
 from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.pool.control.records import HostRecord, View, alive_key
@@ -36,7 +36,16 @@ def _not_serving(pool: Pool) -> Iterator[None]:
     with lock_file(pool.machine.run_dir / LEAVING_LOCK, 0, what="pool leave"):
         holder = find_holder(pool.lock) or ""
         timeout_s = DAEMON_ENDS_S if BY_DAEMON in holder else 0
-        with lock_file(pool.lock, timeout_s, what="pool leave"):
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(lock_file(pool.lock, timeout_s, what="pool leave"))
+            except LockHeldError as error:
+                raise LockHeldError(
+                    f"this machine serves as host {pool.membership.host} of the pool",
+                    cause=error.cause,
+                    held_by=error.held_by,
+                    hint="systemctl stop vgpumgr" if timeout_s else "end vgpumgr pool serve first",
+                ) from error
             yield
 
 

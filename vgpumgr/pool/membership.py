@@ -6,7 +6,7 @@ import errno
 import json
 import random
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,6 @@ from vgpumgr.errors import (
     PoolNotFoundError,
     PoolOutcomeError,
     PoolStoreError,
-    PoolVersionError,
     VgpumgrError,
 )
 from vgpumgr.host.clock import Clock, SleeplessClock
@@ -49,7 +48,10 @@ from vgpumgr.pool.store.gateway import Endpoints, check_endpoints
 from vgpumgr.pool.store.interface import At, Change, Compare, Delete, Put, Store, Transaction
 from vgpumgr.pool.store.sqlite import SqliteStore
 from vgpumgr.pool.store.steps import drive
+from vgpumgr.pool.versions import check_version
 from vgpumgr.state.leases import SeenPool
+from vgpumgr.state.store import STATE_FILE
+from vgpumgr.state.store import Store as StateStore
 
 FILE_NAME = "pool.json"
 STORE_NAME = "pool.sqlite"
@@ -106,7 +108,7 @@ class Pool:
         return view
 
     def record(self, view: View) -> PoolRecord:
-        """The pool's own record, which is of this version."""
+        """The pool's own record, of a version that this program serves in."""
         record = view.pool
         if record is None:
             raise PoolNotFoundError(
@@ -114,12 +116,7 @@ class Pool:
                 why=f"the store is {self.where}",
                 hint="vgpumgr pool init",
             )
-        if record.version != VERSION:
-            raise PoolVersionError(
-                f"the pool has version {record.version}, and this vgpumgr has {VERSION}",
-                why="neither reads what the other has written",
-                hint="vgpumgr version, on the hosts of the pool",
-            )
+        check_version(record)
         return record
 
     def change(
@@ -180,6 +177,9 @@ class Pool:
         held = {
             index for lease in view.leases.values() if lease.host == name for index in lease.gpus
         }
+        # whether one is closed the process that serves writes, as that of a card which moved
+        closed = {gpu.uuid: gpu.closed for gpu in before.values()}
+        gpus = [replace(gpu, closed=closed.get(gpu.uuid, "")) for gpu in gpus]
         changed = [
             gpu
             for gpu in gpus
@@ -237,7 +237,7 @@ class Pool:
             controller = Controller(name, timing, self.clock.monotonic_s)
             server = Server(
                 self.store, name, agent, controller, self.clock.sleep, report, keep, is_over,
-                self._read_seen(name),
+                self._read_seen(name), lambda: read_closed(self.machine),
             )  # fmt: skip
             try:
                 while not is_over():
@@ -307,6 +307,17 @@ class Pool:
     def _read_seen(self, host: str) -> SeenPool | None:
         seen = read_seen(self.machine)
         return seen if seen is not None and seen.host == host else None
+
+
+def read_closed(machine: Machine) -> Mapping[str, str]:
+    """The GPUs of a machine that take nothing new, by their UUIDs, and why: those that are recorded as drained or as
+    unhealthy. Raises StoreError.
+    """
+    path = machine.state_dir / STATE_FILE
+    if not path.exists():
+        return {}
+    drains = StateStore(path, read_boot_id(machine)).list_drains()
+    return {drain.uuid: str(drain) for drain in drains if drain.uuid}
 
 
 def read_seen(machine: Machine) -> SeenPool | None:

@@ -20,6 +20,7 @@ from vgpumgr.pool.control.candidates import list_candidates
 from vgpumgr.pool.control.controller import is_as_claimed
 from vgpumgr.pool.control.placing import Placing
 from vgpumgr.pool.control.records import (
+    ANTI_AFFINITY,
     ClaimRecord,
     IfLost,
     LeaseRecord,
@@ -37,6 +38,7 @@ from vgpumgr.pool.scheduler.model import GPU_MILLI
 from vgpumgr.pool.sizes import read_size
 from vgpumgr.pool.store.interface import Change, Compare
 from vgpumgr.pool.tenants import TenantOperations, find_tenant
+from vgpumgr.pool.versions import need, upgrade
 
 #: of a claim that no controller has seen
 NO_ANSWER = "no controller has answered yet"
@@ -61,6 +63,7 @@ class PoolOperations:
         return {
             "pool": {
                 "id": record.id,
+                "version": record.version,
                 "store": self._pool.where,
                 "engine": "etcd" if membership.etcd else "sqlite",
                 "revision": view.revision,
@@ -143,6 +146,10 @@ class PoolOperations:
         """The claims that lose their leases with a host that is dead. Raises PoolMemberError where it is heard."""
         return find_dead(self._pool, host)
 
+    def upgrade(self) -> tuple[int, int, list[str]]:
+        """The pool's version before and now, and the hosts that are not heard. Raises PoolVersionError."""
+        return upgrade(self._pool)
+
     def remove_host(self, host: str) -> list[str]:
         """Removes a host that is dead; the claims that had leases there."""
         return remove_host(self._pool, host)
@@ -176,6 +183,8 @@ def _create_claim(pool: Pool, claim: ClaimRecord) -> View:
         # the class and the tenant get another revision: neither can be removed at the same time
         compares: list[Compare] = [view.at(claim.key), view.at(kind.key)]
         changes: list[Change] = [put_record(claim), put_record(kind)]
+        if claim.anti_affinity:
+            need(pool, view, ANTI_AFFINITY, "anti-affinity")
         if claim.tenant:
             tenant = find_tenant(view, claim.tenant)
             compares.append(view.at(tenant.key))
@@ -304,14 +313,13 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
     ):
         lease = view.find_lease(claim)
         is_waiting = claim.name in places
-        state = "ending" if claim.is_ending else "granted" if lease else "waiting"
         rows.append(
             {
                 "name": claim.name,
                 "class": claim.class_name,
                 "tenant": claim.tenant or None,
                 "anti_affinity": claim.anti_affinity or None,
-                "state": state,
+                "state": view.find_state(claim),
                 "gpus": claim.gpus,
                 "memory_bytes": claim.memory_bytes,
                 "compute_percent": claim.compute_percent,
@@ -356,9 +364,7 @@ def _list_hosts(view: View, placing: Placing) -> list[dict[str, Any]]:
     return [
         {
             "name": host.name,
-            "state": str(host.state)
-            if host.name in view.alive
-            else _describe_unheard(str(host.state)),
+            "state": view.find_host_state(host.name),
             "heard": host.name in view.alive,
             "gpus": [
                 {
@@ -367,6 +373,7 @@ def _list_hosts(view: View, placing: Placing) -> list[dict[str, Any]]:
                     "model": gpu.model,
                     "memory_bytes": gpu.memory_bytes,
                     "free_milli": free[gpu.host, gpu.index],
+                    "closed": gpu.closed or None,
                 }
                 for gpu in view.gpus.values()
                 if gpu.host == host.name
@@ -375,8 +382,3 @@ def _list_hosts(view: View, placing: Placing) -> list[dict[str, Any]]:
         }
         for host in view.hosts.values()
     ]
-
-
-def _describe_unheard(state: str) -> str:
-    """A host that ended its part a moment ago, and no controller has written that yet."""
-    return "suspect" if state == "ready" else state

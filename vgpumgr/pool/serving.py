@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from vgpumgr.errors import PoolStoreError, VgpumgrError
+from vgpumgr.errors import PoolStoreError, StoreError, VgpumgrError
 from vgpumgr.host.clock import SystemClock
 from vgpumgr.pool.control.controller import Controller
 from vgpumgr.pool.control.host import Action, End, HostAgent
-from vgpumgr.pool.control.records import ROOT, GpuRecord, read_record
-from vgpumgr.pool.store.interface import Store, Watch
+from vgpumgr.pool.control.records import (
+    CLOSED_GPUS,
+    POOL,
+    ROOT,
+    GpuRecord,
+    PoolRecord,
+    put,
+    read_record,
+)
+from vgpumgr.pool.store.interface import At, Store, Transaction, Watch
 from vgpumgr.pool.store.steps import drive
 from vgpumgr.state.leases import SeenLease, SeenPool
 
@@ -78,6 +87,7 @@ class Server:
         keep: Callable[[SeenPool], None] = lambda _seen: None,
         is_over: Callable[[], bool] = lambda: False,
         before: SeenPool | None = None,
+        read_closed: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._store = store
         self._host = host
@@ -87,6 +97,7 @@ class Server:
         self._report = report
         self._keep = keep
         self._is_over = is_over
+        self._read_closed = read_closed
         self._said = ""
         #: at first what the process before this one knew
         self._kept = before
@@ -98,6 +109,7 @@ class Server:
         try:
             refused = self._agent.refused
             drive(self._store, self._agent.step(self._act))
+            self._close_gpus()
             leads = drive(self._store, self._controller.step())
             self._say(self._describe(leads, self._agent.refused > refused), self._list_leases())
             self._changes.wait(wait_s, self._is_over)
@@ -105,6 +117,30 @@ class Server:
             text = f"{error.error}: {error.cause or error.why}"
             self._say(f"goes on without the store, and nothing new is granted: {text}", None)
             self._sleep(min(wait_s, 1.0))
+
+    def _close_gpus(self) -> None:
+        """Writes which GPUs of this host take nothing new, and why. A grant that is under way compares their
+        revisions, which move.
+        """
+        if not self._agent.is_heard:
+            return
+        try:
+            closed = self._read_closed()
+        except StoreError:
+            return  # every command on this host says so
+        entries = self._store.range(f"{ROOT}gpu/{self._host}/").entries.values()
+        gpus = [(read_record(GpuRecord, entry), entry) for entry in entries]
+        changed = [one for one in gpus if one[0].closed != closed.get(one[0].uuid, "")]
+        if not changed or not self._can_close():
+            return
+        for gpu, entry in changed:
+            put_it = put(replace(gpu, closed=closed.get(gpu.uuid, "")))
+            self._store.transact(Transaction((At(entry.key, entry.revision),), (put_it,)))
+
+    def _can_close(self) -> bool:
+        """Whether all hosts of the pool read that."""
+        pool = self._store.get(POOL)
+        return pool is not None and read_record(PoolRecord, pool).version >= CLOSED_GPUS
 
     def _describe(self, leads: bool, is_refusing: bool) -> str:
         if not self._agent.is_heard:

@@ -11,6 +11,7 @@ from vgpumgr.errors import TenantExistsError, TenantNotFoundError, UsageError
 from vgpumgr.pool.classes import find_class
 from vgpumgr.pool.control.placing import name_model
 from vgpumgr.pool.control.records import (
+    TENANTS,
     ClaimRecord,
     TenantRecord,
     View,
@@ -23,6 +24,7 @@ from vgpumgr.pool.membership import Pool
 from vgpumgr.pool.scheduler.model import GPU_MILLI
 from vgpumgr.pool.sizes import read_size
 from vgpumgr.pool.store.interface import Change, Compare, Delete
+from vgpumgr.pool.versions import need
 
 
 class TenantOperations:
@@ -48,6 +50,7 @@ class TenantOperations:
         """The new tenant. Raises TenantExistsError."""
         check_name(name, "tenant")
         view = self._pool.view()
+        need(self._pool, view, TENANTS, "tenants")
         exists = TenantExistsError(f"there is a tenant {name}", hint=f"vgpumgr tenant show {name}")
         if name in view.tenants:
             raise exists
@@ -79,6 +82,7 @@ class TenantOperations:
         planned: list[tuple[View, int, list[int], list[TenantRecord]]] = []
 
         def plan(view: View) -> tuple[list[Compare], list[Change]]:
+            need(self._pool, view, TENANTS, "tenants")
             units, parts, changed = _divide(view, names, profile, class_name)
             planned.append((view, units, parts, changed))
             return [view.at(one.key) for one in changed], [put(one) for one in changed]
@@ -147,7 +151,7 @@ def _count_units(view: View, profile: str, class_name: str) -> tuple[int, int]:
     memory, compute = read_size(profile)
     kind = find_class(view, class_name)
     claim = ClaimRecord("", class_name, 1, memory, compute)
-    gpus = [gpu for gpu in view.gpus.values() if not kind.models or gpu.model in kind.models]
+    gpus = [gpu for gpu in view.gpus.values() if kind.accepts(gpu)]
     asked = {claim.count_milli(gpu.memory_bytes) for gpu in gpus}
     sizes = {GPU_MILLI} if kind.whole else asked
     if not gpus or len(sizes) > 1 or max(asked) > GPU_MILLI:
@@ -167,7 +171,7 @@ def _changed_meanwhile(name: str) -> TenantExistsError:
 
 def _describe(view: View, tenant: TenantRecord, usage: Usage) -> dict[str, Any]:
     claims = [claim for claim in view.claims.values() if claim.tenant == tenant.name]
-    states = Counter(_find_state(view, claim) for claim in claims)
+    states = Counter(view.find_state(claim) for claim in claims)
     return {
         "name": tenant.name,
         "quota_milli": tenant.gpu_milli,
@@ -176,9 +180,3 @@ def _describe(view: View, tenant: TenantRecord, usage: Usage) -> dict[str, Any]:
         "weight": tenant.weight,
         "claims": {state: states[state] for state in ("granted", "waiting", "ending")},
     }
-
-
-def _find_state(view: View, claim: ClaimRecord) -> str:
-    if claim.is_ending:
-        return "ending"
-    return "granted" if view.find_lease(claim) else "waiting"

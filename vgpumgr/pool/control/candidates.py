@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.pool.control.controller import decide
+from vgpumgr.pool.control.controller import decide, find_exclusion
 from vgpumgr.pool.control.placing import Grant, Placing
 from vgpumgr.pool.control.records import ClaimRecord, View
 from vgpumgr.pool.control.tenants import Usage, list_queue
@@ -47,7 +47,7 @@ def list_candidates(view: View, claim: ClaimRecord) -> list[Candidate]:
     lease = view.find_lease(claim)
     if lease is not None:
         usage.add(claim, -lease.total_milli)
-    excluded = _find_exclusion(view, claim, placing, usage) if lease is None else None
+    excluded = find_exclusion(view, claim, placing, usage) if lease is None else None
     ready = {(host, model): n for n, (host, model, _) in enumerate(placing.list_groups())}
     groups = Placing(view, everything=True, without=claim.name).list_groups()
     judged: list[tuple[tuple[float, ...] | None, str]] = []
@@ -55,7 +55,7 @@ def list_candidates(view: View, claim: ClaimRecord) -> list[Candidate]:
         if excluded is not None:
             judged.append((None, excluded))
         elif (host, model) not in ready:
-            judged.append((None, _describe_host(view, host)))
+            judged.append((None, f"the host is {view.find_host_state(host)}"))
         else:
             judged.append(placing.judge(claim, ready[host, model], usage))
     chosen = _find_chosen(view, claim)
@@ -66,24 +66,6 @@ def list_candidates(view: View, claim: ClaimRecord) -> list[Candidate]:
     return sorted(
         found, key=lambda one: (not one.chosen, one.score is None, one.score or (), one.host)
     )
-
-
-def _find_exclusion(view: View, claim: ClaimRecord, placing: Placing, usage: Usage) -> str | None:
-    """What excludes the claim from every host."""
-    if claim.class_name not in view.classes:
-        return f"there is no class {claim.class_name}"
-    if claim.tenant and claim.tenant not in view.tenants:
-        return f"there is no tenant {claim.tenant}"
-    left, least = usage.read_left(claim), placing.find_least(claim)
-    return usage.explain(claim, least) if left is not None and least > left else None
-
-
-def _describe_host(view: View, host: str) -> str:
-    record = view.hosts.get(host)
-    state = "gone" if record is None else str(record.state)
-    if state == "ready":
-        state = "suspect"  # no controller has written yet that it is not heard
-    return f"the host is {state}"
 
 
 def _find_chosen(view: View, claim: ClaimRecord) -> tuple[str, str] | None:

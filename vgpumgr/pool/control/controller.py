@@ -222,18 +222,23 @@ def _grows(view: View, claim: ClaimRecord, lease: LeaseRecord, placing: Placing)
 
 def decide(view: View, claim: ClaimRecord, placing: Placing, usage: Usage) -> Grant | str:
     """What a claim without a lease gets, which is taken then, or why it waits."""
-    if claim.class_name not in view.classes:
-        return f"there is no class {claim.class_name}"
-    if claim.tenant and claim.tenant not in view.tenants:
-        return f"there is no tenant {claim.tenant}"
-    left = usage.read_left(claim)
-    if left is not None and (least := placing.find_least(claim)) > left:
-        return usage.explain(claim, least)
-    grant = placing.place(claim, left)
+    if excluded := find_exclusion(view, claim, placing, usage):
+        return excluded
+    grant = placing.place(claim, usage.read_left(claim))
     if grant is None:
         return placing.explain(claim, usage)
     usage.add(claim, grant.total_milli)
     return grant
+
+
+def find_exclusion(view: View, claim: ClaimRecord, placing: Placing, usage: Usage) -> str | None:
+    """What keeps a claim without a lease from every host, whatever is free there."""
+    if claim.class_name not in view.classes:
+        return f"there is no class {claim.class_name}"
+    if claim.tenant and claim.tenant not in view.tenants:
+        return f"there is no tenant {claim.tenant}"
+    left, least = usage.read_left(claim), placing.find_least(claim)
+    return usage.explain(claim, least) if left is not None and least > left else None
 
 
 def is_as_claimed(claim: ClaimRecord, lease: LeaseRecord) -> bool:

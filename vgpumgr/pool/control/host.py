@@ -17,6 +17,7 @@ from vgpumgr.pool.control.records import (
     HostState,
     IfLost,
     LeaseRecord,
+    Life,
     Timing,
     alive_key,
     put,
@@ -73,7 +74,7 @@ class HostAgent:
     ) -> None:
         self._host = host
         #: of its entry: a copy of the machine has the same id, and another boot
-        self._life = f"{host.id} {boot}"
+        self._life = Life(host.id, boot)
         self._timing = timing
         self._read_clock_s = read_clock_s
         self.sessions = dict(sessions or {})
@@ -128,7 +129,7 @@ class HostAgent:
         # the lease proves nothing: an administrator may have removed the entry, or written it without
         key = alive_key(self._host.name)
         current = yield lambda store: store.get(key)
-        if current is None or (current.value, current.lease) != (self._life, self._lease):
+        if current is None or (current.value, current.lease) != (str(self._life), self._lease):
             self._is_registered = False
         if not self._is_registered:
             if self._is_any_ending() or self._is_taken(current):
@@ -142,14 +143,15 @@ class HostAgent:
 
     def _is_taken(self, current: Entry | None) -> bool:
         """Whether another boot of this machine is still heard. It ends soon, or is a copy: raises PoolMemberError."""
-        if current is None or not current.lease or current.value == self._life:
+        other = Life.read(current) if current is not None and current.lease else None
+        # with another version it is the process before this one, which was updated
+        if other is None or other.is_of_boot(self._life):
             self._other_since_s = None
             return False
-        machine, _, boot = current.value.partition(" ")
-        if machine != self._host.id:
+        if other.machine != self._host.id:
             raise PoolMemberError(
                 f"another machine is host {self._host.name} of the pool",
-                held_by=(f"machine {machine}",),
+                held_by=(f"machine {other.machine}",),
                 hint="vgpumgr pool join --name OTHER",
             )
         now_s = self._read_clock_s()
@@ -159,7 +161,7 @@ class HostAgent:
             raise PoolMemberError(
                 f"a copy of this machine serves as host {self._host.name} of the pool",
                 why="it has the same pool.json and has booted by itself",
-                held_by=(f"boot {boot or 'without an id'}",),
+                held_by=(f"boot {other.boot or 'without an id'}",),
                 hint="vgpumgr pool join --name OTHER, once pool.json is removed from this machine",
             )
         return True
@@ -171,7 +173,7 @@ class HostAgent:
         # where it never sees this life of the host.
         if record.state is HostState.FENCED:
             record = replace(record, state=HostState.SUSPECT)
-        changes = (Put(key, self._life, self._lease), put(record))
+        changes = (Put(key, str(self._life), self._lease), put(record))
         compares = (At(key, current.revision if current else 0), at)
         self._is_registered = bool((yield transacting(Transaction(compares, changes))))
 

@@ -43,7 +43,7 @@ def list_demands(claim: ClaimRecord, kind: ClassRecord, gpus: Iterable[GpuRecord
     for gpu in gpus:
         milli = GPU_MILLI if kind.whole else claim.count_milli(gpu.memory_bytes)
         is_enough = claim.count_milli(gpu.memory_bytes) <= GPU_MILLI
-        if is_enough and (not kind.models or gpu.model in kind.models):
+        if is_enough and kind.accepts(gpu):
             by_milli.setdefault(milli, set()).add(name_model(gpu))
     return [
         Demand(0, 0, claim.gpus, milli, tuple(sorted(models)))
@@ -97,6 +97,14 @@ class Placing:
             self.take(Grant(lease.host, lease.gpus, lease.milli), lease.claim)
             if lease.claim in view.claims:
                 self._note_host(view.claims[lease.claim], lease.host)
+        self._close_gpus()
+
+    def _close_gpus(self) -> None:
+        """Of those that take nothing new nothing is free."""
+        for gpu in self._view.gpus.values():
+            at = self._where.get((gpu.host, gpu.index)) if gpu.closed else None
+            if at is not None and (left := self._cluster.read_gpus(at[0])[at[1]]):
+                self.take(Grant(gpu.host, (gpu.index,), left), f"closed {gpu.index}")
 
     def _list_demands(self, claim: ClaimRecord) -> list[Demand]:
         key = (claim.class_name, claim.gpus, claim.memory_bytes, claim.compute_percent)
@@ -199,7 +207,7 @@ class Placing:
         if number in self._list_others(claim):
             return None, f"it has a claim of anti-affinity {claim.anti_affinity}"
         if reason := find_reason(state, demand):
-            return None, _name_claim(reason)
+            return None, _name_claim(reason) + self._explain_closed([number])
         left = usage.read_left(claim)
         if left is not None and demand.total_milli > left:
             return None, usage.explain(claim, demand.total_milli)
@@ -248,7 +256,16 @@ class Placing:
             # it would have been granted, but for the quota
             return usage.explain(claim, min(demand.total_milli for demand in free))
         nearest = max(states, key=lambda state: state.free_milli)
-        return f"all are in use: {_name_claim(str(find_reason(nearest, wanted[nearest.model])))}"
+        reason = _name_claim(str(find_reason(nearest, wanted[nearest.model])))
+        return f"all are in use: {reason}{self._explain_closed(range(len(self._groups)))}"
+
+    def _explain_closed(self, numbers: Iterable[int]) -> str:
+        """The end of a reason: the GPUs of these groups that take nothing new."""
+        gpus = [gpu for number in numbers for gpu in self._gpus[self._groups[number]] if gpu.closed]
+        if not gpus:
+            return ""
+        more = f", as {len(gpus) - 1} more" if len(gpus) > 1 else ""
+        return f"; GPU {gpus[0].index} of host {gpus[0].host} takes nothing new{more}: {gpus[0].closed}"
 
     def _find_group(self, lease: LeaseRecord) -> int | None:
         """That of the lease's GPUs; None where its host is not ready."""
@@ -308,12 +325,3 @@ class Placing:
 def _name_claim(reason: str) -> str:
     """The scheduler's tasks are claims here."""
     return reason.replace("the task", "the claim")
-
-
-def sum_leases(leases: Iterable[LeaseRecord]) -> Mapping[tuple[str, int], int]:
-    """How much of each GPU is granted, by host and index."""
-    found: dict[tuple[str, int], int] = {}
-    for lease in leases:
-        for index in lease.gpus:
-            found[lease.host, index] = found.get((lease.host, index), 0) + lease.milli
-    return found

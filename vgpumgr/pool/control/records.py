@@ -24,8 +24,11 @@ from vgpumgr.pool.store.interface import At, Entry, Put, Snapshot
 ROOT = "p/"
 POOL = f"{ROOT}pool"
 LEADER = f"{ROOT}leader"
-#: of these records; a program of another number neither reads nor writes them
-VERSION = 1
+#: of these records. A program of it serves in a pool of the version before, too, and writes only what that one reads;
+#: other programs neither read nor write them
+VERSION = 2
+#: by which version a pool is the first to have it
+TENANTS = ANTI_AFFINITY = USES = CLOSED_GPUS = 2
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 T = TypeVar("T")
@@ -89,7 +92,9 @@ class HostRecord:
 
 @dataclass(frozen=True, slots=True)
 class GpuRecord:
-    """A GPU of a host. ``grants`` counts, so that each grant gives it another revision, which the next one compares."""
+    """A GPU of a host. ``grants`` counts, so that each grant gives it another revision, which the next one compares.
+    ``closed`` says why its host gives nothing new of it: it is drained, or unhealthy.
+    """
 
     host: str
     index: int
@@ -97,6 +102,7 @@ class GpuRecord:
     model: str
     memory_bytes: int
     grants: int = 0
+    closed: str = ""
 
     @property
     def key(self) -> str:
@@ -117,6 +123,10 @@ class ClassRecord:
     def key(self) -> str:
         """Its place in the store."""
         return f"{ROOT}class/{self.name}"
+
+    def accepts(self, gpu: GpuRecord) -> bool:
+        """Whether it provides such GPUs."""
+        return not self.models or gpu.model in self.models
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,12 +279,41 @@ def alive_key(host: str) -> str:
     return f"{ROOT}alive/{host}"
 
 
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What a host's entry says while it is heard: its machine, the boot, and the version of its program's records; 1
+    where it does not say so.
+    """
+
+    machine: str
+    boot: str = ""
+    version: int = VERSION
+
+    def __str__(self) -> str:
+        return f"{self.machine} {self.boot} {self.version}"
+
+    @classmethod
+    def read(cls, entry: Entry) -> Life:
+        """Of any program."""
+        machine, boot, version = (*entry.value.split(" ", 2), "", "")[:3]
+        return cls(machine, boot, int(version) if version.isdecimal() else 1)
+
+    def is_of_boot(self, other: Life) -> bool:
+        """Whether both are of the same boot of the same machine."""
+        return (self.machine, self.boot) == (other.machine, other.boot)
+
+
 Record = HostRecord | GpuRecord | ClassRecord | TenantRecord | ClaimRecord | LeaseRecord | UseRecord
 
 
+#: fields that version 1 does not know
+_LATER = frozenset({"tenant", "anti_affinity", "closed"})
+
+
 def format_record(record: object) -> str:
-    """A record as the store's text."""
-    return json.dumps(encode(record), separators=(",", ":"), sort_keys=True)
+    """A record as the store's text. What the version before does not know is left out where it says nothing."""
+    data = {key: value for key, value in encode(record).items() if value or key not in _LATER}
+    return json.dumps(data, separators=(",", ":"), sort_keys=True)
 
 
 def put(record: Record) -> Put:
@@ -369,6 +408,12 @@ class View:
         """The lease of a claim, where it is granted."""
         return self.leases.get(f"{claim.host}/{claim.name}") if claim.host else None
 
+    def find_state(self, claim: ClaimRecord) -> str:
+        """``granted``, ``waiting`` or ``ending``."""
+        if claim.is_ending:
+            return "ending"
+        return "granted" if self.find_lease(claim) else "waiting"
+
     def find_tenant(self, claim: ClaimRecord) -> TenantRecord:
         """Whose the claim is; one without limits where it names none, or one that is gone."""
         return self.tenants.get(claim.tenant, NO_TENANT)
@@ -376,6 +421,14 @@ class View:
     def find_use(self, claim: ClaimRecord) -> UseRecord | None:
         """What has its slice by the claim's lease."""
         return self.uses.get(f"{claim.host}/{claim.name}") if claim.host else None
+
+    def find_host_state(self, host: str) -> str:
+        """Its state; of one that is not heard since a moment ago, which no controller has written yet, too."""
+        record = self.hosts.get(host)
+        if record is None:
+            return "gone"
+        is_silent = record.state is HostState.READY and host not in self.alive
+        return str(HostState.SUSPECT if is_silent else record.state)
 
     def is_ready(self, host: str) -> bool:
         """Whether something new may be granted there."""

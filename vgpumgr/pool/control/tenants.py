@@ -105,9 +105,8 @@ class _Estimates:
         if kind is not None and kind.whole:
             return claim.gpus * GPU_MILLI
         if claim.class_name not in self._largest:
-            models = kind.models if kind is not None else ()
             gpus = self._view.gpus.values()
-            sizes = (gpu.memory_bytes for gpu in gpus if not models or gpu.model in models)
+            sizes = (gpu.memory_bytes for gpu in gpus if kind is None or kind.accepts(gpu))
             self._largest[claim.class_name] = max(sizes, default=0)
         return claim.gpus * min(claim.count_milli(self._largest[claim.class_name]), GPU_MILLI)
 
