@@ -209,7 +209,8 @@ class Reader:
         if error is not None:
             raise error
         claims = {"waiting": len(self.ages)}
-        found = {"gpus": 2, "gpu_free_milli": 500, "gpu_unusable_milli": 100, "claims": claims}
+        milli = {"gpu_free_milli": 500, "gpu_allocated_milli": 1500, "gpu_unusable_milli": 100}
+        found = {"gpus": 2, **milli, "claims": claims}
         return SimpleNamespace(operations=SimpleNamespace(describe=lambda: found))
 
 
@@ -219,7 +220,7 @@ def test_each_good_collection_is_one_point(keep: bool, monkeypatch: pytest.Monke
     collector = Collector()
     settings = SimpleNamespace(history=SimpleNamespace(keep=keep))
     context = SimpleNamespace(
-        metrics=collector, clock=collector.clock, history=collector.history, pool=Reader([]),
+        metrics=collector, clock=collector.clock, history=collector.history, pool=(reader := Reader([None])),
         configuration=SimpleNamespace(settings=settings),
     )  # fmt: skip
 
@@ -231,6 +232,7 @@ def test_each_good_collection_is_one_point(keep: bool, monkeypatch: pytest.Monke
 
     asyncio.run(run())
     assert collector.history.describe().times_s == ([5.0, 15.0] if keep else [])
+    assert bool(reader.ages) == keep
 
 
 GONE = PoolStoreError("etcd does not answer")

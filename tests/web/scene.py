@@ -22,8 +22,14 @@ from tests.support.places import short
 from tests.web.page_daemon import NAMES
 from vgpumgr.cli.http import HttpBackend, connect_unix
 from vgpumgr.errors import VgpumgrError
-from vgpumgr.pool.control.records import ROOT as POOL
-from vgpumgr.pool.control.records import GpuRecord, HostRecord, HostState, put
+from vgpumgr.pool.control.records import (
+    GpuRecord,
+    HostRecord,
+    HostState,
+    Life,
+    alive_key,
+    put,
+)
 from vgpumgr.pool.membership import open_pool
 from vgpumgr.pool.store.interface import Delete, Put, Transaction
 from vgpumgr.sim.machine import machine_env
@@ -95,8 +101,8 @@ class Scene:
         found = self.get("/1.0/pool")["hosts"][0]["gpus"][0]
         model, size = found["model"], found["memory_bytes"]
         gpus = [GpuRecord(name, n, f"GPU-{name}{n}", model, size) for n in range(count)]
-        host = HostRecord(name, f"machine {name}", HostState.READY)
-        self.write_pool(put(host), *map(put, gpus), Put(f"{POOL}alive/{name}", "{}"))
+        host, life = HostRecord(name, f"machine-{name}", HostState.READY), Life(f"machine-{name}")
+        self.write_pool(put(host), *map(put, gpus), Put(alive_key(name), str(life)))
 
     def list_vms(self) -> dict[str, list[dict[str, Any]]]:
         """Attachments by name of the VM."""

@@ -1,4 +1,4 @@
-"""The view of the pool: what the command line prints of hosts, claims, the queue and tenants, and why a claim is there."""
+"""The view of the pool: what the command line prints of hosts, claims, the queue, tenants, and why a claim is there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.web.conftest import AXE, Session, open_session
 from tests.web.scene import Scene, run_scene
 from tests.web.test_page import run_axe, show
-from vgpumgr.pool.control.records import ROOT
+from vgpumgr.pool.control.records import alive_key
 from vgpumgr.pool.membership import FILE_NAME
 from vgpumgr.pool.store.interface import Delete
 
@@ -192,7 +192,7 @@ def check_outage(scene: Scene, page: Page) -> None:
         # the rest goes on, and says nothing of it
         show(page, "")
         assert page.locator("[data-gpu]").count() == 8
-        scene.post("/1.0/gpus/4/drain", {})
+        scene.vgpumgr("gpu", "drain", "4", "--reason", "a new fan")
         page.locator('[data-gpu="4"]').get_by_text("drained").wait_for(timeout=PATIENCE_MS)
         assert page.locator(".refusal").count() == 0
         show(page, "pool")
@@ -200,10 +200,15 @@ def check_outage(scene: Scene, page: Page) -> None:
     finally:
         path.write_text(text)
     # one that is not heard any more is suspect
-    scene.write_pool(Delete(f"{ROOT}alive/b"))
+    scene.write_pool(Delete(alive_key("b")))
     page.locator('[data-host="b"] .badge.warn').wait_for(timeout=PATIENCE_MS)
     assert page.locator('[data-host="b"] .badge.warn').inner_text() == "suspect"
     assert page.locator(".refusal").count() == 0
+    # one that takes nothing new says why, and has no lease
+    closed = page.locator('[data-host="a"] .board[aria-label^="GPU 4 "][aria-label*="a new fan"]')
+    closed.wait_for(timeout=PATIENCE_MS)
+    assert closed.locator(".area.going .texture").count() == 1
+    assert closed.locator(".area.free").count() == 0
 
 
 def check_history(scene: Scene, page: Page) -> None:

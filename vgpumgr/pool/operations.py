@@ -75,6 +75,7 @@ class PoolOperations:
             "leader": view.leader,
             "gpus": len(free),
             "gpu_free_milli": sum(free),
+            "gpu_allocated_milli": sum(lease.total_milli for lease in view.leases.values()),
             "gpu_unusable_milli": placing.measure_unusable(),
             "claims": {state: states[state] for state in ("granted", "waiting", "ending")},
             "hosts": hosts,
@@ -159,7 +160,7 @@ def measure(status: Mapping[str, Any]) -> dict[str, float]:
     """The figures of a pool over time, from what ``describe`` answers."""
     milli = status["gpus"] * GPU_MILLI
     return {
-        "gpu_allocated_milli": milli - status["gpu_free_milli"],
+        "gpu_allocated_milli": status["gpu_allocated_milli"],
         "gpu_free_milli": status["gpu_free_milli"],
         "gpu_unusable_ratio": status["gpu_unusable_milli"] / milli if milli else 0.0,
         "claims_waiting": status["claims"]["waiting"],

@@ -922,6 +922,7 @@ export interface PoolClassListDocument {
 
 export interface PoolDocument {
   claims: ClaimCountsDocument;
+  gpu_allocated_milli: number;
   gpu_free_milli: number;
   gpu_unusable_milli: number;
   gpus: number;
@@ -932,6 +933,7 @@ export interface PoolDocument {
 }
 
 export interface PoolGpuDocument {
+  closed: string | null;
   free_milli: number;
   index: number;
   memory_bytes: number;
@@ -961,6 +963,7 @@ export interface PoolPartDocument {
   server: string | null;
   store: string;
   ttl_s: number;
+  version: number;
 }
 
 export interface PoolSeenDocument {

@@ -135,20 +135,25 @@ function PoolGpu({ host, gpu, claims }: { host: string; gpu: PoolGpuDocument; cl
     from += milli;
     return area;
   });
-  // a lease whose claim is about to go
+  // it takes nothing new, or a lease's claim is about to go
   const rest = WHOLE - from - gpu.free_milli;
   const said = claims.map((claim) => T.pool.part(claim.name, gpus(claim.lease?.gpu_milli ?? 0), describeUser(claim)));
   const free = T.pool.free(gpus(gpu.free_milli));
   return (
     <div>
       <div class="small">{T.gpu(gpu.index)}: {free}</div>
-      <Frame label={[T.pool.board(T.gpu(gpu.index), host), ...said, `${free}.`].join(" ")}>
+      <Frame label={[T.pool.board(T.gpu(gpu.index), host), ...said, `${gpu.closed ? T.pool.closedFor(gpu.closed) : free}.`].join(" ")}>
         {areas}
-        {rest > 0 && <Area from={from / WHOLE} width={rest / WHOLE} kind="idle" title={T.pool.otherLease} />}
+        {rest > 0 && <Rest from={from / WHOLE} width={rest / WHOLE} closed={gpu.closed} />}
         {gpu.free_milli > 0 && <Area from={(WHOLE - gpu.free_milli) / WHOLE} width={gpu.free_milli / WHOLE} kind="free" title={T.free} detail={gpus(gpu.free_milli)} />}
       </Frame>
     </div>
   );
+}
+
+function Rest({ from, width, closed }: { from: number; width: number; closed: string | null }) {
+  if (closed === null) return <Area from={from} width={width} kind="idle" title={T.pool.otherLease} />;
+  return <Area from={from} width={width} kind="going" title={T.pool.closed} detail={closed} />;
 }
 
 function kindOf(claim: ClaimDocument) {

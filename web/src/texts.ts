@@ -296,6 +296,8 @@ export const T = {
     board: (gpu: string, host: string) => `${gpu} of host ${host}.`,
     part: (claim: string, size: string, user: string) => `${claim}: ${size}, ${user}.`,
     otherLease: "leased",
+    closed: "closed",
+    closedFor: (reason: string) => `Takes nothing new: ${reason}`,
     byTenant: (size: string, tenant: string | null) => (tenant === null ? size : `${size}, ${tenant}`),
     user: (kind: string, name: string) => `used by ${kind} ${name}`,
     unused: "used by nothing",
@@ -324,7 +326,7 @@ export const T = {
     weight: "weight",
     back: "To the pool",
     candidates: "Hosts that it could be on",
-    scoreHelp: "The least score wins, so a short bar is better. The smallest GPUs that are enough come first.",
+    scoreHelp: "The least score wins, so a short bar is better. The smallest GPUs that are enough come first. A claim that is granted stays where it was granted.",
     picture: (chosen: string | null, scored: number, all: number) =>
       `${scored} of ${all} hosts could hold the claim; ${chosen === null ? "none is chosen" : `${chosen} is chosen`}. The table has all scores.`,
     chosen: "chosen",

@@ -16,7 +16,10 @@ class PoolGpuDocument(Document):
     uuid: str
     model: str
     memory_bytes: int
-    free_milli: int = Field(description="what no lease has of it, in thousandths")
+    free_milli: int = Field(
+        description="what no lease has of it, in thousandths; 0 where it is closed"
+    )
+    closed: str | None = Field(description="why it takes nothing new; null: it does")
 
 
 class PoolHostDocument(Document):
@@ -41,6 +44,7 @@ class PoolPartDocument(Document):
     """The pool itself, and this host's part in it."""
 
     id: str
+    version: int = Field(description="of the pool's records")
     store: str = Field(description="the URLs of its etcd, or its file on this host")
     engine: Literal["etcd", "sqlite"] = Field(description="what the store is")
     revision: int = Field(description="of the store, when it was read")
@@ -57,7 +61,8 @@ class PoolDocument(Document):
     pool: PoolPartDocument = Field(description="the pool itself")
     leader: str | None = Field(description="the host that grants; null: none does")
     gpus: int = Field(description="of all hosts together")
-    gpu_free_milli: int = Field(description="what no lease has of them, in thousandths")
+    gpu_free_milli: int = Field(description="what new leases can have of them, in thousandths")
+    gpu_allocated_milli: int = Field(description="what leases have of them, in thousandths")
     gpu_unusable_milli: int = Field(
         description="the free part that the mix of the pool's claims cannot use"
     )
