@@ -79,6 +79,13 @@ def test_each_route_says_what_its_command_prints(daemon: Daemon) -> None:
     found = daemon.get(POOL)
     assert daemon.get(f"{POOL}/hosts")["hosts"] == found["hosts"]
     assert found["claims"] == {"granted": 1, "waiting": 1, "ending": 0}
+    assert ask("measure") == {
+        "gpu_allocated_milli": found["gpu_allocated_milli"],
+        "gpu_free_milli": found["gpu_free_milli"],
+        "gpu_unusable_ratio": found["gpu_unusable_milli"] / found["gpus"] / 1000,
+        "claims_waiting": 1,
+    }
+    assert found["gpu_allocated_milli"] + found["gpu_free_milli"] == found["gpus"] * 1000
     assert refuse(daemon, f"{POOL}/claims/trian")[1]["id"] == "VG383"
     assert "did you mean train" in str(refuse(daemon, f"{POOL}/claims/trian")[1])
     assert refuse(daemon, f"{POOL}/tenants/none")[0] == 404

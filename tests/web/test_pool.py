@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.web.conftest import AXE, Session, open_session
+from tests.web.page_daemon import MARKUP
 from tests.web.scene import Scene, run_scene
 from tests.web.test_page import run_axe, show
 from vgpumgr.pool.control.records import alive_key
@@ -219,3 +220,54 @@ def check_history(scene: Scene, page: Page) -> None:
     assert shown == figures
     assert len(figures) == 4
     assert "%" in plot.locator("h3").inner_text()
+
+
+def multiply(status: dict[str, Any], claims: dict[str, Any]) -> None:
+    """400 hosts and 2000 claims, made of a genuine one; the last ones have names that are markup."""
+    (host, *_), (claim, *_) = status["hosts"], claims["claims"]
+    names = [*(f"host-{n}" for n in range(399)), MARKUP]
+    status["hosts"] = [{**host, "name": name} for name in names]
+    many = []
+    for number in range(2000):
+        name = names[number % len(names)]
+        lease = {**claim["lease"], "host": name}
+        is_last = number == 1999
+        use = {"host": name, "kind": "vm", "name": MARKUP, "uuid": None, "attachment": "a"}
+        many.append(
+            {**claim, "name": MARKUP if is_last else f"c{number}", "lease": lease, "used_by": use}
+        )
+    claims["claims"] = many
+
+
+def test_a_large_pool_is_drawn_in_parts_and_its_names_stay_text(
+    hosts: Scene, browser: Browser
+) -> None:
+    if not hosts.get("/1.0")["pool"]:
+        hosts.vgpumgr("pool", "init")
+        hosts.vgpumgr("pool", "join", "--name", "a")
+        hosts.vgpumgr("claim", "create", "train", *SHARE)
+    status, claims = hosts.get("/1.0/pool"), hosts.get("/1.0/pool/claims")
+    multiply(status, claims)
+    with open_session(hosts, browser) as session:
+        page = session.context.new_page()
+        page.on("dialog", lambda dialog: session.problems.append(dialog.message))
+        page.on("pageerror", lambda error: session.problems.append(str(error)))
+        page.route("**/1.0/pool", lambda route: route.fulfill(json=status))
+        page.route("**/1.0/pool/claims", lambda route: route.fulfill(json=claims))
+        page.goto(f"{session.address}#/pool")
+        page.locator("[data-host]").first.wait_for(timeout=PATIENCE_MS)
+        assert page.locator("[data-host]").count() == 60
+        assert page.locator("tr[data-claim]").count() == 200
+        assert "60 of 400 are shown" in page.locator("main").inner_text()
+        page.get_by_label("Filter hosts by name").fill(MARKUP[:8])
+        page.locator(".pool-hosts h3", has_text=MARKUP).wait_for()
+        assert page.locator("[data-host]").count() == 1
+        page.get_by_label("Filter claims by name, tenant or host").fill(MARKUP[:8])
+        row = page.locator("tr[data-claim]").last
+        page.get_by_role("link", name=MARKUP, exact=True).wait_for()
+        assert f"vm {MARKUP}" in row.inner_text()
+        assert page.locator("main img").count() == 0
+        page.set_viewport_size({"width": 320, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 320
+        page.close()
+        assert not session.problems

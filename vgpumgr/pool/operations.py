@@ -22,6 +22,7 @@ from vgpumgr.pool.control.placing import Placing
 from vgpumgr.pool.control.records import (
     ANTI_AFFINITY,
     ClaimRecord,
+    GpuRecord,
     IfLost,
     LeaseRecord,
     UseRecord,
@@ -57,7 +58,7 @@ class PoolOperations:
         view = self._pool.view()
         record, placing = self._pool.record(view), Placing(view, everything=True)
         hosts = _list_hosts(view, placing)
-        states = Counter(row["state"] for row in _list_claims(view))
+        states = _count_states(view)
         free = [gpu["free_milli"] for host in hosts for gpu in host["gpus"]]
         membership = self._pool.membership
         return {
@@ -75,10 +76,22 @@ class PoolOperations:
             "leader": view.leader,
             "gpus": len(free),
             "gpu_free_milli": sum(free),
-            "gpu_allocated_milli": sum(lease.total_milli for lease in view.leases.values()),
+            "gpu_allocated_milli": _sum_leases(view),
             "gpu_unusable_milli": placing.measure_unusable(),
             "claims": {state: states[state] for state in ("granted", "waiting", "ending")},
             "hosts": hosts,
+        }
+
+    def measure(self) -> dict[str, float]:
+        """The pool's figures as they are kept over time."""
+        view = self._pool.view()
+        placing = Placing(view, everything=True)
+        unusable, milli = placing.measure_unusable(), len(view.gpus) * GPU_MILLI
+        return {
+            "gpu_allocated_milli": _sum_leases(view),
+            "gpu_free_milli": sum(placing.read_free().values()),
+            "gpu_unusable_ratio": unusable / milli if milli else 0.0,
+            "claims_waiting": _count_states(view)["waiting"],
         }
 
     def list_hosts(self) -> list[dict[str, Any]]:
@@ -156,15 +169,12 @@ class PoolOperations:
         return remove_host(self._pool, host)
 
 
-def measure(status: Mapping[str, Any]) -> dict[str, float]:
-    """The figures of a pool over time, from what ``describe`` answers."""
-    milli = status["gpus"] * GPU_MILLI
-    return {
-        "gpu_allocated_milli": status["gpu_allocated_milli"],
-        "gpu_free_milli": status["gpu_free_milli"],
-        "gpu_unusable_ratio": status["gpu_unusable_milli"] / milli if milli else 0.0,
-        "claims_waiting": status["claims"]["waiting"],
-    }
+def _sum_leases(view: View) -> int:
+    return sum(lease.total_milli for lease in view.leases.values())
+
+
+def _count_states(view: View) -> Counter[str]:
+    return Counter(map(view.find_state, view.claims.values()))
 
 
 def _describe_claim(view: View, name: str) -> dict[str, Any]:
@@ -306,6 +316,7 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
         for claim in view.claims.values()
         if view.find_lease(claim) is None and not claim.is_ending
     ]
+    uuids = {(gpu.host, gpu.index): gpu.uuid for gpu in view.gpus.values()}
     places = {claim.name: place for place, claim in enumerate(list_queue(view, waiting), 1)}
     granted = [claim for claim in view.claims.values() if claim.name not in places]
     for claim in (
@@ -325,7 +336,7 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
                 "memory_bytes": claim.memory_bytes,
                 "compute_percent": claim.compute_percent,
                 "if_lost": str(claim.if_lost),
-                "lease": None if lease is None else _describe_lease(view, lease),
+                "lease": None if lease is None else _describe_lease(view, lease, uuids),
                 "place": places.get(claim.name),
                 "why": claim.why or (NO_ANSWER if is_waiting else None),
                 "used_by": _describe_use(view.find_use(claim)),
@@ -346,12 +357,14 @@ def _describe_use(use: UseRecord | None) -> dict[str, Any] | None:
     }
 
 
-def _describe_lease(view: View, lease: LeaseRecord) -> dict[str, Any]:
-    uuids = {gpu.index: gpu.uuid for gpu in view.gpus.values() if gpu.host == lease.host}
+def _describe_lease(
+    view: View, lease: LeaseRecord, uuids: Mapping[tuple[str, int], str]
+) -> dict[str, Any]:
+    places = [(lease.host, index) for index in lease.gpus]
     return {
         "host": lease.host,
         "gpu_indices": list(lease.gpus),
-        "gpu_uuids": [uuids[index] for index in lease.gpus if index in uuids],
+        "gpu_uuids": [uuids[place] for place in places if place in uuids],
         "gpu_milli": lease.milli,
         "memory_bytes": lease.memory_bytes,
         "compute_percent": lease.compute_percent,
@@ -361,7 +374,10 @@ def _describe_lease(view: View, lease: LeaseRecord) -> dict[str, Any]:
 
 def _list_hosts(view: View, placing: Placing) -> list[dict[str, Any]]:
     """Every host as ``-o json`` has it, with what is free of its GPUs, in thousandths."""
-    free = placing.read_free()
+    free, leases = placing.read_free(), Counter(lease.host for lease in view.leases.values())
+    gpus: dict[str, list[GpuRecord]] = {}
+    for gpu in view.gpus.values():
+        gpus.setdefault(gpu.host, []).append(gpu)
     return [
         {
             "name": host.name,
@@ -376,10 +392,9 @@ def _list_hosts(view: View, placing: Placing) -> list[dict[str, Any]]:
                     "free_milli": free[gpu.host, gpu.index],
                     "closed": gpu.closed or None,
                 }
-                for gpu in view.gpus.values()
-                if gpu.host == host.name
+                for gpu in gpus.get(host.name, ())
             ],
-            "leases": sum(lease.host == host.name for lease in view.leases.values()),
+            "leases": leases[host.name],
         }
         for host in view.hosts.values()
     ]

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 
 from vgpumgr.app.history import STEP_S
 from vgpumgr.errors import VgpumgrError
-from vgpumgr.pool.operations import measure
 from vgpumgr.server.context import Context
 
 #: so much longer than the metrics' collection the pool's store is waited for; beyond it there is a gap
@@ -58,6 +57,6 @@ async def _measure_pool(context: Context) -> Mapping[str, float]:
         return {}
     try:
         snapshot = await context.pool.read(STEP_S, after_changes=False)
-        return await asyncio.to_thread(lambda: measure(snapshot.operations.describe()))
+        return await asyncio.to_thread(snapshot.operations.measure)
     except VgpumgrError:
         return {}

@@ -1,6 +1,6 @@
 /** The pool: its hosts with what has their GPUs, the queue, claims, tenants, and its last hour. */
 
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import type { ClaimDocument, ClaimListDocument, PoolDocument, PoolGpuDocument, PoolHostDocument, TenantListDocument } from "./api";
 import { Area, Frame } from "./board";
 import { Claims, Find, Queue, Tenants, describeUser } from "./claims";
@@ -86,12 +86,13 @@ function Hosts({ status, claims }: { status: PoolDocument; claims: readonly Clai
   const [filter, setFilter] = useState("");
   const found = status.hosts.filter((host) => host.name.includes(filter.toLowerCase()));
   const shown = found.slice(0, MANY_HOSTS);
+  const byHost = useMemo(() => Map.groupBy(claims, (claim) => claim.lease?.host), [claims]);
   return (
     <section aria-label={T.pool.hosts}>
       <div class="panel-head"><h2>{T.pool.hosts}</h2><span class="muted">{T.shown(shown.length, status.hosts.length)}</span></div>
       {status.hosts.length === 0 && <p>{T.pool.noHosts}</p>}
       {status.hosts.length > MANY_HOSTS && <Find text={T.pool.filterHosts} value={filter} onChange={setFilter} />}
-      <div class="cards pool-hosts">{shown.map((host) => <Host key={host.name} host={host} status={status} claims={claims} />)}</div>
+      <div class="cards pool-hosts">{shown.map((host) => <Host key={host.name} host={host} status={status} claims={byHost.get(host.name) ?? []} />)}</div>
       {shown.length < found.length && <p class="muted">{T.pool.more(shown.length, found.length)}</p>}
     </section>
   );
@@ -115,13 +116,11 @@ function Host({ host, status, claims }: { host: PoolHostDocument; status: PoolDo
         </span>
       </div>
       <div class="pool-gpus">
-        {host.gpus.map((gpu) => <PoolGpu key={gpu.index} host={host.name} gpu={gpu} claims={claims.filter((claim) => has(claim, host.name, gpu.index))} />)}
+        {host.gpus.map((gpu) => <PoolGpu key={gpu.index} host={host.name} gpu={gpu} claims={claims.filter((claim) => claim.lease?.gpu_indices.includes(gpu.index))} />)}
       </div>
     </article>
   );
 }
-
-const has = ({ lease }: ClaimDocument, host: string, index: number): boolean => lease?.host === host && lease.gpu_indices.includes(index);
 
 const WHOLE = 1000;
 
