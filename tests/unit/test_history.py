@@ -126,7 +126,7 @@ def test_the_pools_figures_stand_beside_the_gpus() -> None:
 def test_there_are_no_more_series_than_the_bound() -> None:
     history = History(points=4, max_series=10)
     for number in range(100):
-        figures = {f"figure {number}": 1.0}
+        figures = {f"figure {other}": 1.0 for other in range(number % 20)}
         history.add(observe(number, number=number), float(number), float(number), figures)
         history.add(observe(number + 1, number=number), number + 0.5, number + 0.5)
     assert len(history._series) <= 10

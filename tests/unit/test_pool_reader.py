@@ -130,3 +130,25 @@ def test_an_error_is_shared_too(error: Exception, kind: str) -> None:
         assert await reader.read() == "snapshot 2"
 
     run(scene)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_the_end_waits_a_moment_for_a_read(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_reader, "_END_S", 0.05 if hangs else 60)
+
+    async def scene(store: Store, reader: Any) -> None:
+        await reader.close()
+        store.may_answer.clear()
+        asked = asyncio.create_task(reader.read())
+        await asyncio.sleep(0.01)
+        ending = asyncio.create_task(reader.close())
+        await asyncio.sleep(0.01)
+        assert not ending.done()
+        if not hangs:
+            store.may_answer.set()
+        await ending
+        assert reader._thread.is_alive() == hangs
+        store.may_answer.set()
+        await asked
+
+    run(scene)

@@ -27,6 +27,8 @@ _MEMBER_S = 2.0
 AGE_S = 2.0
 #: also where the daemon has seen a change since: many changes are no reason to read without a pause
 _LEAST_S = 0.5
+#: a read is not waited for longer at the daemon's end
+_END_S = 1.0
 #: encoded documents of one read that are kept
 _MAX_BODIES = 8
 
@@ -93,6 +95,12 @@ class PoolReader:
         self._found: _Found | None = None
         self._reading: asyncio.Future[_Found] | None = None
         self._began_s = 0.0
+        self._thread: threading.Thread | None = None
+
+    async def close(self) -> None:
+        """Waits a moment for the read that is under way; one that hangs ends with the process."""
+        if self._thread is not None and self._thread.ident is not None:
+            await asyncio.to_thread(self._thread.join, _END_S)
 
     def is_member(self) -> bool:
         """Whether this machine is in a pool. Waits for no store."""
@@ -153,8 +161,8 @@ class PoolReader:
 
         self._reading, self._began_s = reading, began_s
         try:
-            # its end is not waited for: a read that hangs ends with the process
-            threading.Thread(target=work, name="pool-read", daemon=True).start()
+            self._thread = threading.Thread(target=work, name="pool-read", daemon=True)
+            self._thread.start()
         except RuntimeError as error:
             end(explain_unexpected(error, "reading the pool"))
         return reading

@@ -128,6 +128,7 @@ async def serve(
             context.hub.close()
             await context.operations.drain()
             await asyncio.to_thread(context.pools.close)
+            await context.pool.close()
             context.refusals.close()
 
 
