@@ -146,6 +146,7 @@ def check_explained(scene: Scene, page: Page) -> None:
         lengths.append(float(width.removesuffix("%")))
     scores = [host["score"] for host in printed]
     assert scores[0] != scores[1]
+    assert lengths[0] != lengths[1]
     assert (lengths[0] < lengths[1]) == (scores[0] < scores[1]), "the least score has the shortest"
     picture = str(
         page.locator('[role="img"][aria-label*="could hold"]').get_attribute("aria-label")

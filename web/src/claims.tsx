@@ -37,7 +37,7 @@ export function Queue({ claims }: { claims: readonly ClaimDocument[] }) {
               <td>{claim.tenant ?? "-"}</td>
               <td>{claim.class}</td>
               <td>{describeSize(claim)}</td>
-              <td>{claim.why}</td>
+              <td class="reason">{claim.why}</td>
             </tr>
           ))}
         </Table>
@@ -81,7 +81,7 @@ function ClaimRow({ claim }: { claim: ClaimDocument }) {
       <td>{describeSize(claim)}</td>
       <td>{lease ? `${lease.host}:${lease.gpu_indices.join(",")}` : "-"}</td>
       <td>{vm ? <a href={`#/vm/${vm.uuid}`}>{vm.name}</a> : use ? `${use.kind} ${use.name}` : "-"}</td>
-      <td>{claim.why ?? "-"}</td>
+      <td class={claim.why ? "reason" : undefined}>{claim.why ?? "-"}</td>
     </tr>
   );
 }
@@ -90,7 +90,7 @@ export function Tenants({ tenants }: { tenants: readonly TenantDocument[] }) {
   return (
     <Section title={T.pool.tenants}>
       {tenants.length === 0 ? <p>{T.pool.noTenants}</p> : (
-        <Table label={T.pool.tenants} heads={[T.pool.tenant, T.pool.quota, T.priority, T.pool.weight, T.pool.claims]}>
+        <Table label={T.pool.tenants} heads={[T.pool.tenant, T.pool.quota, T.priority, T.pool.weight, T.pool.claimsOf]}>
           {tenants.slice(0, MANY_ROWS).map((tenant) => (
             <tr key={tenant.name} data-tenant={tenant.name}>
               <td>{tenant.name}</td>

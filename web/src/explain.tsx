@@ -62,7 +62,7 @@ function Explained({ document: { claim, hosts } }: { document: ClaimExplainDocum
               <td>{Object.values(host.free_milli).map(gpus).join(", ")}</td>
               <td>{host.chosen ? T.yes : T.no}</td>
               <td class="mono">{host.score === null ? "-" : formatScore(host.score)}</td>
-              <td>{host.why}</td>
+              <td class="reason">{host.why}</td>
             </tr>
           ))}
         </Table>

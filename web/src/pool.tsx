@@ -60,7 +60,7 @@ function Content({ pool: { status, claims, tenants } }: { pool: Pool }) {
   return (
     <>
       <p class="pool-totals">
-        {T.pool.totals(gpus(status.gpu_free_milli), status.gpus, gpus(status.gpu_unusable_milli))} {T.pool.counts(granted, waiting, ending)}{" "}
+        {T.pool.totals(gpus(status.gpu_free_milli), status.gpus, gpus(status.gpu_unusable_milli))} {T.pool.claimCounts(T.pool.counts(granted, waiting, ending))}{" "}
         {T.pool.leader(status.leader)}
       </p>
       <Command text={lineThere("pool", "status")} />
@@ -85,7 +85,7 @@ const MANY_HOSTS = 60;
 function Hosts({ status, claims }: { status: PoolDocument; claims: readonly ClaimDocument[] }) {
   const [filter, setFilter] = useState("");
   const found = status.hosts.filter((host) => host.name.includes(filter.toLowerCase()));
-  const shown = found.slice(0, MANY_HOSTS);
+  const shown = found;
   const byHost = useMemo(() => Map.groupBy(claims, (claim) => claim.lease?.host), [claims]);
   return (
     <section aria-label={T.pool.hosts}>

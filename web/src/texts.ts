@@ -275,7 +275,9 @@ export const T = {
     reading: "Reading the pool",
     totals: (free: string, all: number, unusable: string) =>
       `${free} of ${all} GPUs free, of which the mix of claims cannot use ${unusable}.`,
-    counts: (granted: number, waiting: number, ending: number) => `Claims: ${granted} granted, ${waiting} waiting, ${ending} ending.`,
+    counts: (granted: number, waiting: number, ending: number) => `${granted} granted, ${waiting} waiting, ${ending} ending`,
+    claimCounts: (counts: string) => `Claims: ${counts}.`,
+    claimsOf: "claims",
     leader: (name: string | null) => (name === null ? "No host leads: nothing is granted." : `Host ${name} leads.`),
     store: "store",
     server: "served by",
