@@ -85,7 +85,7 @@ const MANY_HOSTS = 60;
 function Hosts({ status, claims }: { status: PoolDocument; claims: readonly ClaimDocument[] }) {
   const [filter, setFilter] = useState("");
   const found = status.hosts.filter((host) => host.name.includes(filter.toLowerCase()));
-  const shown = found;
+  const shown = found.slice(0, MANY_HOSTS);
   const byHost = useMemo(() => Map.groupBy(claims, (claim) => claim.lease?.host), [claims]);
   return (
     <section aria-label={T.pool.hosts}>
