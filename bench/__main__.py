@@ -21,6 +21,7 @@ BENCHMARKS = {
     "guest": "bench.guest",
     "planner": "bench.planner",
     "pool": "bench.pool",
+    "binding": "bench.binding",
     "top": "bench.top",
     "daemon": "bench.daemon",
     "recovery": "bench.recovery",

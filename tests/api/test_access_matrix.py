@@ -30,6 +30,7 @@ UUID = "11111111-1111-4111-8111-111111111111"
 BODIES: dict[str, dict[str, object]] = {
     "attach": {"vm": "vm01", "profile": "1g.10gb"},
     "drain_gpu": {"reason": "fan"},
+    "bind_claim": {"pid": 1},
     "start_run": {"name": "one", "command": "true", "profile": "1g.10gb", "pid": 1},
     "apply_layout": {**LAYOUT, "allow": []},
     "restore_mig": LAYOUT,
@@ -62,7 +63,12 @@ def victim() -> Iterator[Daemon]:
 def fill(route: Route) -> str:
     path = route.path.replace("{id}", "0123456789abcdef").replace("{vgpu}", UUID)
     selector = "0" if "/gpus/" in path else "vm01"
-    return path.replace("{selector}", selector).replace("{vm}", "vm01").replace("{name}", "train")
+    return (
+        path.replace("{selector}", selector)
+        .replace("{vm}", "vm01")
+        .replace("{claim}", "train")
+        .replace("{tenant}", "vision")
+    )
 
 
 def list_paths(path: str) -> list[str]:

@@ -31,8 +31,10 @@ from vgpumgr.pool.control.records import (
     TenantRecord,
     Timing,
     View,
+    WantRecord,
     alive_key,
     format_record,
+    is_among,
     lease_key,
     put,
 )
@@ -239,6 +241,10 @@ class World:
         self._checked = (0, 0, 0)
         self._leases: Mapping[str, str] = {}
         self._gone: set[str] = set()
+        #: when GPUs were closed, or opened
+        self._closed: dict[tuple[str, int], int] = {}
+        #: the claims, and each GPU that they have
+        self._had: set[tuple[str, str, int]] = set()
         self._fill()
 
     def _fill(self) -> None:
@@ -369,6 +375,8 @@ class World:
                 if_lost=draw.choice(list(IfLost)),
                 tenant=draw.choice(["", *(tenant.name for tenant in TENANTS)]),
                 anti_affinity=draw.choice(["", "", "x", "y"]),
+                where=draw.choice([(), (), (), ("h0",), ("h[12]", "nowhere")]),
+                late=draw.random() < 0.3,
             )
             self.store.transact(Transaction((), (put(claim),)))
         elif claims:
@@ -379,8 +387,33 @@ class World:
                 changed = replace(claim, gpus=gpus, memory_bytes=memory, compute_percent=compute)
             self.store.transact(Transaction((view.at(claim.key),), (put(changed),)))
         self.count[f"claims {kind}d"] += 1
+        if draw.random() < 0.1:
+            self._close_or_open()
+        if claims and draw.random() < 0.6:
+            self._want_or_give_back(draw.choice(claims))
         if self.now_s < FAULTS_S:
             self.at(self.now_s + draw.expovariate(1 / 1.5), self._use)
+
+    def _want_or_give_back(self, claim: ClaimRecord) -> None:
+        """A process of a host begins to use a claim that binds late, or ends."""
+        view = self.view()
+        want = WantRecord(claim.name, self.draw.choice(self.hosts).name, 1)
+        if not claim.late or not is_among(want.host, claim.where):
+            return
+        is_there = claim.name in view.wants
+        self.count["given back" if is_there else "wanted"] += 1
+        change = Delete(want.key) if is_there else put(want)
+        compares = (view.at(want.key), view.at(claim.key))
+        self.store.transact(Transaction(compares, (change,)))
+
+    def _close_or_open(self) -> None:
+        """As a host writes that its GPU is drained, or is not any more."""
+        view = self.view()
+        gpu = self.draw.choice(list(view.gpus.values()))
+        changed = put(replace(gpu, closed="" if gpu.closed else "drained"))
+        revision = self.store.transact(Transaction((view.at(gpu.key),), (changed,)))
+        assert revision is not None
+        self._closed[gpu.host, gpu.index] = revision
 
     def _draw_size(self) -> tuple[int, int | None, float | None]:
         draw = self.draw
@@ -444,6 +477,7 @@ class World:
             raise BrokenError(f"granted twice: {over}")
         self._check_quotas(view)
         self._check_apart(view)
+        self._check_places(view)
         holders = Counter(lease.claim for lease in view.leases.values())
         if twice := [claim for claim, count in holders.items() if count > 1]:
             raise BrokenError(f"several leases of one claim: {twice}")
@@ -463,6 +497,32 @@ class World:
             elif not state and before:
                 self.count["leases lost and noticed"] += 1
         self._leases = {**states, **places}
+
+    def _check_places(self, view: View) -> None:
+        """No lease is on a host that its claim does not ask for, and a GPU that is closed gets none."""
+        had: set[tuple[str, str, int]] = set()
+        for lease in view.leases.values():
+            claim = view.claims.get(lease.claim)
+            if claim is not None and not is_among(lease.host, claim.where):
+                raise BrokenError(f"{claim} is on {lease.host}")
+            if view.find_token(lease) == view.revision and claim is not None and claim.late:
+                want = view.wants.get(lease.claim)
+                if not lease.is_ending and (want is None or want.host != lease.host):
+                    raise BrokenError(f"{lease} was granted, and {want} wants it")
+            for index in lease.gpus:
+                had.add((lease.claim, lease.host, index))
+                is_closed = bool(view.gpus[f"{lease.host}/{index:04}"].closed)
+                is_late = view.find_token(lease) > self._closed.get((lease.host, index), 0)
+                if is_closed and is_late and (lease.claim, lease.host, index) not in self._had:
+                    raise BrokenError(f"{lease} was granted on a GPU that is closed")
+        self._had = had
+        waiting = [claim.why for claim in view.claims.values() if claim.host is None]
+        self.count["waits by closed GPUs"] += sum("nothing new" in why for why in waiting)
+        self.count["on hosts asked for"] += sum(
+            bool(view.claims[lease.claim].where)
+            for lease in view.leases.values()
+            if lease.claim in view.claims
+        )
 
     def _check_apart(self, view: View) -> None:
         groups = Counter(
@@ -496,6 +556,14 @@ class World:
             lease = view.find_lease(claim)
             if claim.is_ending:
                 raise BrokenError(f"{claim.name} does not end")
+            if not view.is_wanted(claim):
+                if lease is not None or claim.host or claim.why:
+                    raise BrokenError(f"{claim} is not wanted, and has {lease}")
+                self.count["end idle"] += 1
+                continue
+            want = view.wants.get(claim.name)
+            if want is not None and lease is not None and lease.host != want.host:
+                raise BrokenError(f"{want} has {lease}")
             if lease is None:
                 if claim.host or not claim.why:
                     raise BrokenError(f"{claim} has neither a lease nor a reason")
@@ -512,3 +580,5 @@ class World:
         for lease in view.leases.values():
             if lease.claim not in view.claims:
                 raise BrokenError(f"without a claim: {lease}")
+        if forgotten := view.list_forgotten():
+            raise BrokenError(f"without a claim: {forgotten}")

@@ -24,8 +24,13 @@ from vgpumgr.pool.store.interface import Put, Transaction
 CLAIM = {"profile": "", "claim": "train"}
 
 
-def make_claim(world: World) -> None:
-    """This host is in a pool, which has granted a claim on its first GPU."""
+def make_claim_of_two(world: World) -> None:
+    """The claim has two GPUs."""
+    make_claim(world, 2)
+
+
+def make_claim(world: World, count: int = 1) -> None:
+    """This host is in a pool, which has granted a claim on its first GPU, or on several."""
     gpus = [
         GpuRecord("a", gpu.index, str(gpu.uuid), gpu.model, gpu.memory.total_bytes)
         for gpu in world.nvml.gpus.values()
@@ -36,8 +41,8 @@ def make_claim(world: World) -> None:
         records = (
             HostRecord("a", "machine"),
             *gpus,
-            ClaimRecord("train", "default", host="a", **size),
-            LeaseRecord("train", "a", (0,), 300, **size),
+            ClaimRecord("train", "default", count, host="a", **size),
+            LeaseRecord("train", "a", tuple(range(count)), 300, **size),
         )
         whole = Put(POOL, format_record(PoolRecord("pool", VERSION, Timing())))
         pool.store.transact(Transaction((), (whole, *map(put, records))))

@@ -533,7 +533,9 @@ class World:
             # their order is that of a boot; what is undone may come last
             "vgpus": {record.spec.uuid: record for record in self.vgpu_store.list_vgpus()},
             "layouts": read_layouts(self.root),
-            "uses": {use.part.name: use.user for use in self.leases.list_uses()},
+            "uses": {
+                f"{use.part.name} {use.part.number}": use.user for use in self.leases.list_uses()
+            },
         }
 
 

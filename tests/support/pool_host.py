@@ -11,13 +11,20 @@ import pytest
 from tests.support.service import Bench, make_bench
 from vgpumgr.app.operations.attachments import AttachmentService
 from vgpumgr.app.operations.recovery import Policy, Recovery
-from vgpumgr.host.machine import find_machine
+from vgpumgr.host.machine import find_machine, read_boot_id
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.pool.control.controller import Controller
 from vgpumgr.pool.control.host import HostAgent
 from vgpumgr.pool.control.records import GpuRecord, HostRecord, Timing, View
 from vgpumgr.pool.leases import PoolLeases
-from vgpumgr.pool.membership import init_pool, join_pool, open_pool, read_seen, write_seen
+from vgpumgr.pool.membership import (
+    has_ended,
+    init_pool,
+    join_pool,
+    open_pool,
+    read_seen,
+    write_seen,
+)
 from vgpumgr.pool.operations import PoolOperations
 from vgpumgr.pool.serving import Server
 from vgpumgr.pool.store.gateway import Endpoints
@@ -48,6 +55,7 @@ class PoolHost:
             leases=self.leases,
             state_dir=self.machine.state_dir,
             run_dir=self.machine.run_dir,
+            boot_id=read_boot_id(self.machine),
         )
         self.service = AttachmentService(self.parts)
         self.recovery = Recovery(self.parts)
@@ -72,6 +80,7 @@ class PoolHost:
             server = Server(
                 pool.store, "a", self._agent, controller, lambda _: None, lambda _: None,
                 lambda seen: write_seen(self.machine, seen), before=read_seen(self.machine),
+                has_ended=lambda want: has_ended(want, self.machine),
             )  # fmt: skip
             server.run_round(0)
             server.stop()

@@ -29,6 +29,7 @@ from vgpumgr.pool.control.records import (
     View,
     format_record,
     put,
+    use_key,
 )
 from vgpumgr.pool.leases import PoolLeases
 from vgpumgr.pool.membership import Pool
@@ -77,10 +78,15 @@ class LateStore(MemoryStore):
 
 
 def check(view: View) -> None:
+    users: dict[str, str] = {}
     for name, use in view.uses.items():
-        lease, claim = view.leases.get(name), view.claims.get(use.claim)
+        lease, claim = view.leases.get(f"{use.host}/{use.claim}"), view.claims.get(use.claim)
         if lease is None or claim is None:
             raise BrokenError(f"{name} is used, and gone")
+        if users.setdefault(use.claim, use.uuid) != use.uuid:
+            raise BrokenError(f"two have GPUs of {use.claim}")
+        if use.number >= len(lease.gpus):
+            raise BrokenError(f"{name} has a GPU that the lease has not")
         if lease.is_ending or claim.is_ending or not is_as_claimed(claim, lease):
             raise BrokenError(f"{name} is used, and ends or changes")
         if view.find_token(lease) != use.token:
@@ -134,8 +140,8 @@ class History:
         self.store.transact(Transaction((), (pool, *map(put, records))))
         #: attachments that believe to use a claim
         self.users: dict[str, ClaimPart] = {}
-        #: what was planned, and is held later
-        self.planned: list[ClaimPart] = []
+        #: what was planned, and is held later: for a VM each of the lease's GPUs, one after the other
+        self.planned: list[tuple[str, list[ClaimPart]]] = []
         self.reached = Counter[str]()
 
     def run(self) -> Counter[str]:
@@ -154,28 +160,34 @@ class History:
 
     def create(self, _number: int) -> None:
         name, size = self.draw.choice(CLAIMS), self.draw.choice(SIZES)
-        self.operations.create(name, "default", size, 1, "keep")
+        self.operations.create(name, "default", size, self.draw.choice([1, 1, 2]), "keep")
 
     def delete(self, _number: int) -> None:
         self.operations.delete(self.draw.choice(CLAIMS))
 
     def resize(self, _number: int) -> None:
-        self.operations.resize(self.draw.choice(CLAIMS), self.draw.choice(SIZES), None)
+        gpus = self.draw.choice([None, 1, 2])
+        self.operations.resize(self.draw.choice(CLAIMS), self.draw.choice(SIZES), gpus)
 
-    def plan(self, _number: int) -> None:
-        self.planned.append(self.leases.find(self.draw.choice(CLAIMS)).part)
+    def plan(self, number: int) -> None:
+        found = self.leases.find(self.draw.choice(CLAIMS))
+        self.planned.append((f"vm-{number}", [one.part for one in found]))
 
     def hold(self, number: int) -> None:
         if self.planned:
-            part = self.planned.pop(self.draw.randrange(len(self.planned)))
-            id_ = f"{number:08x}"
-            self.leases.hold(part, ClaimUser("vm", f"vm-{id_}", id_, id_))
+            vm, parts = self.planned.pop(self.draw.randrange(len(self.planned)))
+            id_, part = f"{number:08x}", parts.pop(0)
+            self.leases.hold(part, ClaimUser("vm", vm, vm, id_))
             self.users[id_] = part
+            if parts:
+                self.reached["hold one of two"] += 1
+                self.planned.append((vm, parts))
 
     def release(self, _number: int) -> None:
         if self.users:
             id_ = self.draw.choice(sorted(self.users))
-            entry = self.store.get(f"p/use/a/{self.users.pop(id_).name}")
+            part = self.users.pop(id_)
+            entry = self.store.get(use_key("a", part.name, part.number))
             assert entry is not None
             assert f'"{id_}"' in entry.value
             self.store.transact(Transaction((), (Delete(entry.key),)))
@@ -199,7 +211,15 @@ def test_what_is_in_use_has_its_lease() -> None:
         reached += history.run()
         uses = View(MemoryStore.range(history.store, "p/")).uses
         assert {use.attachment for use in uses.values()} == set(history.users)
-    for what in ("hold", "release", "hold VG387", "hold VG388", "delete VG387", "resize VG387"):
+    for what in (
+        "hold",
+        "hold one of two",
+        "release",
+        "hold VG387",
+        "hold VG388",
+        "delete VG387",
+        "resize VG387",
+    ):
         assert reached[what] >= 10, (what, reached)
     assert reached["delete VG384"] + reached["resize VG384"] >= 10, reached
 

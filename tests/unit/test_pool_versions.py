@@ -200,5 +200,5 @@ def test_a_claim_of_whole_gpus_gives_a_whole_one(
     choose_machine(tmp_path / "machine", monkeypatch)
     host = PoolHost(tmp_path, [make_gpu(A100, 0, None)])
     assert host.claim("train", SHARE, class_name="whole")["lease"]["gpu_milli"] == 1000
-    gpu = host.leases.find("train")
+    (gpu,) = host.leases.find("train")
     assert (gpu.memory_bytes, gpu.compute_percent) == (None, None)

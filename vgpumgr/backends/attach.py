@@ -4,7 +4,7 @@ which is undone as one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -25,7 +25,12 @@ from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.engine.step import Plan, Step
 from vgpumgr.errors import AlreadyAttachedError, BackendUnsupportedError, UsageError, VgpumgrError
-from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, lowest_free_number
+from vgpumgr.model.attachment import (
+    AttachmentRecord,
+    AttachmentState,
+    ClaimPart,
+    lowest_free_number,
+)
 from vgpumgr.model.choices import MAX_COUNT, BackendChoice, Display, Numa
 from vgpumgr.model.choices import Backend as BackendName
 from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S, AttachRequest, ShareRequest
@@ -108,7 +113,11 @@ def plan_attach(
         backend.check_profile(wanted, snapshot)
         raise
     try:
-        grants = backend.choose(wanted, target, snapshot)
+        grants = [
+            grant
+            for one, part in _list_parts(wanted, target)
+            for grant in backend.choose(one, part, snapshot)
+        ]
     except VgpumgrError as error:
         backend.explain(error, wanted, target, snapshot)
         raise
@@ -117,6 +126,15 @@ def plan_attach(
     if request.backend == _AUTO and backend.auto_note:
         plan = replace(plan, notes=(backend.auto_note, *plan.notes))
     return records, plan
+
+
+def _list_parts(wanted: Wanted, target: Target) -> Iterator[tuple[Wanted, Target]]:
+    """A claim gives one attachment of each GPU of its lease; what is asked for without one is planned together."""
+    if not target.leased:
+        yield wanted, target
+    for leased, name in zip(target.leased, target.names if target.leased else (), strict=True):
+        request = replace(wanted.request, gpu=leased.gpu, count=1)
+        yield replace(wanted, request=request), replace(target, names=(name,), leased=(leased,))
 
 
 def check_not_stalled(plan: Plan, pci: PciControl) -> None:
@@ -160,8 +178,10 @@ def _plan_grants(
     plans: list[Plan] = []
     in_slots = len(grants) > 1 and any(grant.has_several for grant in grants)
     definition = target.vm.config
-    for name, grant in zip(target.names, grants, strict=True):
-        record = _make_record(target, (*known, *records), name, grant)
+    claims: Sequence[ClaimPart | None] = [one.part for one in target.leased]
+    claims = claims or [None] * len(grants)
+    for name, grant, claim in zip(target.names, grants, claims, strict=True):
+        record = _make_record(target, (*known, *records), name, grant, claim)
         if scopes.config and len(grants) == 1:
             controllers = list_controllers(target.vm.config)
             record = replace(record, controllers_before=controllers)
@@ -175,7 +195,11 @@ def _plan_grants(
 
 
 def _make_record(
-    target: Target, known: Sequence[AttachmentRecord], name: NewAttachment, grant: DeviceGrant
+    target: Target,
+    known: Sequence[AttachmentRecord],
+    name: NewAttachment,
+    grant: DeviceGrant,
+    claim: ClaimPart | None,
 ) -> AttachmentRecord:
     return AttachmentRecord(
         id=name.id,
@@ -187,7 +211,7 @@ def _make_record(
         backend=grant.backend,
         created_s=target.now_s,
         number=lowest_free_number(known, target.vm.uuid),
-        claim=target.claim,
+        claim=claim,
         **grant.parts,
     )
 
@@ -276,9 +300,11 @@ def _merge(records: Sequence[AttachmentRecord], plans: Sequence[Plan]) -> Plan:
         first.append(steps[0])
         middle += steps[1:-1]
         last.append(steps[-1])
-    # all functions are taken from the host before the domain gets any: one of a group cannot be
-    # plugged while the host's driver has another
-    middle.sort(key=lambda step: not isinstance(step, BindDriver))
+    # claims are held before anything is taken by them, and all functions are taken from the host before
+    # the domain gets any: one of a group cannot be plugged while the host's driver has another
+    middle.sort(
+        key=lambda step: (not isinstance(step, HoldClaim), not isinstance(step, BindDriver))
+    )
     head = plans[0]
     result = {
         **{key: value for key, value in head.result.items() if key not in _SINGLE},

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from vgpumgr.domain.hypervisor import Vm
     from vgpumgr.engine.step import Step
     from vgpumgr.errors import VgpumgrError
-    from vgpumgr.model.attachment import AttachmentRecord, ClaimPart
+    from vgpumgr.model.attachment import AttachmentRecord
     from vgpumgr.model.choices import Display
     from vgpumgr.model.identity import GpuUuid
     from vgpumgr.model.request import AttachRequest, ProfileRequest
     from vgpumgr.planning.drift import Drift
     from vgpumgr.planning.snapshot import Snapshot
+    from vgpumgr.state.leases import LeasedGpu
     from vgpumgr.virtio.channel import ChannelPaths
 
 
@@ -90,8 +91,8 @@ class Target:
     now_s: float
     #: NUMA nodes that the VM is bound to; empty: none in particular
     nodes: frozenset[int] = frozenset()
-    #: the claim that gives what is asked for; None: no pool does
-    claim: ClaimPart | None = None
+    #: what a claim gives each of them; empty: no pool does
+    leased: tuple[LeasedGpu, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

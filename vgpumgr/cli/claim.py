@@ -53,7 +53,9 @@ _COLUMNS = (
     value_column("state"),
     value_column("class", spare=True),
     value_column("tenant", spare=True),
+    value_column("binding", wide=True),
     value_column("anti_affinity", wide=True),
+    Column("where", lambda row: or_absent(",".join(row["where"]) or None), wide=True),
     value_column("gpus", right=True),
     size_column("memory", "memory_bytes"),
     Column("time", _format_percent, lambda row: row["compute_percent"], right=True),
@@ -98,6 +100,21 @@ def create(
             help="Not on a host that has another claim of this group.",
         ),
     ] = None,
+    binding: Annotated[
+        Literal["reserve", "late"],
+        Option(
+            "--binding",
+            help="Reserve a lease now; or have one only while a command runs by the claim, or from claim bind on.",
+        ),
+    ] = "reserve",
+    where: Annotated[
+        list[str] | None,
+        Option(
+            "--where",
+            metavar="HOST,...",
+            help="On one of these hosts: names or patterns, here for this one, any.",
+        ),
+    ] = None,
 ) -> None:
     """Claim GPUs of the pool.
 
@@ -110,11 +127,16 @@ def create(
       vgpumgr claim create web --profile share:4GiB,10% --class spread --if-lost move
       vgpumgr claim create lesson --profile share:4GiB,10% --tenant teaching
       vgpumgr claim create web-2 --profile share:4GiB,10% --anti-affinity web
+      vgpumgr claim create vm01 --profile share:4GiB,10% --where here
+      vgpumgr claim create test --profile whole --where 'gpu-a*'
+      vgpumgr claim create batch --profile share:8GiB,30% --binding late
     """
     with open_pool(get_session_here(context, "claim create").options) as pool:
-        _print(
-            context, pool.create(claim, class_name, profile, gpus, if_lost, tenant, anti_affinity)
-        )
+        found = pool.create(
+            claim, class_name, profile, gpus, if_lost, tenant, anti_affinity, where or (),
+            late=binding == "late",
+        )  # fmt: skip
+        _print(context, found)
 
 
 @app.listing("list")
@@ -144,6 +166,70 @@ def show(context: Context, claim: ClaimName) -> None:
     """
     with open_pool(get_session_here(context, "claim show").options) as pool:
         _print(context, pool.show(claim))
+
+
+@app.named("wait")
+def wait(
+    context: Context,
+    claim: ClaimName,
+    timeout_s: Annotated[
+        float | None,
+        Option(
+            "--timeout",
+            metavar="SECONDS",
+            parser=number(float, 0),
+            help="Wait no longer; by default until it is granted.",
+        ),
+    ] = None,
+) -> int:
+    """Wait until a claim is granted.
+
+    Its place in the queue and the reason stand on standard error whenever they change. When the time
+    is over the exit code is 8, and the claim waits on.
+
+    \b
+    Examples:
+      vgpumgr claim wait train
+      vgpumgr claim wait train --timeout 600
+    """
+    session = get_session_here(context, "claim wait")
+    with open_pool(session.options) as pool:
+        row = pool.wait(claim, timeout_s, session.streams.note)
+    _print(context, row)
+    return int(Exit.OK if row["state"] == "granted" else Exit.PENDING)
+
+
+@app.named("bind")
+def bind(context: Context, claim: ClaimName) -> int:
+    """Let a claim that binds late have its lease on this host.
+
+    It has it until what is attached by it is detached, or until vgpumgr claim release. While no GPU
+    is free the claim waits, and the exit code is 8. vgpumgr run --claim binds for itself.
+
+    \b
+    Examples:
+      vgpumgr claim bind train
+      vgpumgr claim wait train
+    """
+    with open_pool(get_session_here(context, "claim bind").options) as pool:
+        row = pool.bind(claim)
+    _print(context, row)
+    return int(Exit.OK if row["state"] == "granted" else Exit.PENDING)
+
+
+@app.named("release")
+def release(context: Context, claim: ClaimName) -> None:
+    """End the lease of a claim that binds late.
+
+    Nothing may use it. The claim stays, and others have its GPUs. A claim that does not bind late
+    keeps its lease: vgpumgr claim delete frees that.
+
+    \b
+    Examples:
+      vgpumgr claim release train
+    """
+    with open_pool(get_session_here(context, "claim release").options) as pool:
+        _print(context, pool.release(claim))
 
 
 _CANDIDATES = (

@@ -17,6 +17,7 @@ from typer import Argument, Context, Option
 from vgpumgr.cli.main import App, Single
 from vgpumgr.cli.output import print_single
 from vgpumgr.cli.session import (
+    Backend,
     ClaimOption,
     DryRun,
     EqualOption,
@@ -31,10 +32,13 @@ from vgpumgr.cli.session import (
     get_format,
     get_session,
     get_verbosity,
+    number,
 )
 from vgpumgr.cli.text import render_plan
 from vgpumgr.errors import (
     ChannelStartError,
+    ClaimNotGrantedError,
+    RouteNotFoundError,
     UsageError,
     VgpumgrError,
 )
@@ -46,6 +50,9 @@ from vgpumgr.host.foreground import (
     run_in_foreground,
 )
 from vgpumgr.model.choices import RUN_NAME
+
+#: so often who waits for a lease asks
+_ASK_S = 0.25
 
 app = App()
 
@@ -109,6 +116,15 @@ def run(
     ] = None,
     equal: EqualOption = None,
     claim: ClaimOption = None,
+    wait_s: Annotated[
+        float | None,
+        Option(
+            "--wait",
+            metavar="SECONDS",
+            parser=number(float, 0),
+            help="With --claim: wait so long for a lease. A claim that binds late is waited for without it.",
+        ),
+    ] = None,
     gpu: GpuOption = None,
     transport: Annotated[
         Literal["ring", "serial"],
@@ -134,6 +150,9 @@ def run(
     LD_LIBRARY_PATH, LD_AUDIT and VGPUMGR_AGENT for the libraries, which come before those of Python
     wheels, and without CUDA_VISIBLE_DEVICES.
 
+    By a claim that binds late the lease begins with the command and ends with it. Until GPUs are free
+    the command waits in the pool's queue, and its place and the reason stand on standard error.
+
     \b
     Examples:
       vgpumgr run --profile 1g.10gb -- ./vectoradd
@@ -143,6 +162,7 @@ def run(
       vgpumgr run --profile share:2GiB,25% -- ./vectoradd
       vgpumgr run --profile share:2GiB,25% --gpu MIG-6f1c2a2e -- ./vectoradd
       vgpumgr run --claim train -- ./vectoradd
+      vgpumgr run --claim train --wait 600 -- ./vectoradd
       vgpumgr run --profile 1g.10gb --dry-run -- ./vectoradd
     """
     session = get_session(context)
@@ -157,6 +177,10 @@ def run(
     if get_format(context) is not None and not dry_run:
         raise UsageError(
             "-o is for --dry-run", why="what is printed else is the command's", hint="--dry-run"
+        )
+    if wait_s is not None and claim is None:
+        raise UsageError(
+            "--wait is for --claim", why="nothing else has a queue", hint="--claim CLAIM"
         )
     program = find_program(command[0])
     word = _make_word(command[0])
@@ -177,7 +201,7 @@ def run(
         document = session.call("start_run", dry_run=True, **asked)
         print_single(context, document, _render(document, get_verbosity(context, dry_run=True)))
         return 0
-    return _Runner(session, asked).run(program, command)
+    return _Runner(session, asked, wait_s).run(program, command)
 
 
 def _make_word(command: str) -> str:
@@ -196,9 +220,10 @@ def _render(document: dict[str, Any], verbosity: int) -> Iterator[str]:
 class _Runner:
     """One run, from the slice to its end."""
 
-    def __init__(self, session: Session, asked: dict[str, Any]) -> None:
+    def __init__(self, session: Session, asked: dict[str, Any], wait_s: float | None) -> None:
         self._session = session
         self._asked = asked
+        self._wait_s = wait_s
         self._agent: Agent | None = None
         #: as it was when the command began
         self._channel: dict[str, Any] = {}
@@ -225,6 +250,8 @@ class _Runner:
         """Slice, channel and agent: what the command finds when it starts."""
         session = self._session
         with session.open_backend(session.options) as backend:
+            if self._asked.get("claim"):
+                self._await_lease(backend)
             document = backend.call("start_run", **self._asked)
             self._attachment = document["attachment"]
             for note in document["notes"]:
@@ -246,6 +273,34 @@ class _Runner:
                     hint="vgpumgr status",
                 )
         return document
+
+    def _await_lease(self, backend: Backend) -> None:
+        """A claim that binds late gets its lease now; its place in the queue, and why it waits, are printed when they
+        change. Raises ClaimNotGrantedError when the time is over.
+        """
+        from vgpumgr.host.clock import SleeplessClock
+
+        claim, said, end_s, clock = self._asked["claim"], "", None, SleeplessClock()
+        while True:
+            try:
+                found = backend.call("bind_claim", claim=claim, pid=self._asked["pid"])
+            except RouteNotFoundError:
+                return  # a daemon of before: it knows no claims that bind late
+            wait_s = self._wait_s
+            if found["state"] == "granted" or (wait_s is None and found["binding"] != "late"):
+                return
+            now_s = clock.monotonic_s()
+            end_s = end_s or (None if wait_s is None else now_s + wait_s)
+            if end_s is not None and now_s >= end_s:
+                raise ClaimNotGrantedError(
+                    f"claim {claim} gives nothing on this host now",
+                    why=f"it waits after {wait_s:g} s: {found['why']}",
+                    hint=f"vgpumgr claim show {claim}",
+                )
+            if (text := f"claim {claim} waits, place {found['place']}: {found['why']}") != said:
+                said = text
+                self._session.streams.note(text)
+            clock.sleep(_ASK_S)
 
     def _report_losses(self) -> None:
         """Reports a channel that was lost: the command has seen errors of CUDA only."""

@@ -153,12 +153,13 @@ class RunPart:
 @dataclass(frozen=True, slots=True)
 class ClaimPart:
     """The claim of a pool by whose lease an attachment has its slice; ``host`` is this host's name in the pool, and
-    ``token`` the lease's: a later grant of the claim has a higher one.
+    ``token`` the lease's: a later grant of the claim has a higher one. ``number`` says which of the lease's GPUs it is.
     """
 
     name: str
     host: str
     token: int
+    number: int = 0
 
 
 class HostDeviceKind(StrEnum):

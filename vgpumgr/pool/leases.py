@@ -23,8 +23,9 @@ from vgpumgr.errors import (
 from vgpumgr.host.clock import SleeplessClock
 from vgpumgr.host.lock import find_holder
 from vgpumgr.host.machine import Machine
+from vgpumgr.host.process import ProcessId
 from vgpumgr.model.attachment import ClaimPart
-from vgpumgr.model.text import format_vm
+from vgpumgr.pool.binding import bind
 from vgpumgr.pool.control.controller import is_as_claimed
 from vgpumgr.pool.control.records import (
     USES,
@@ -33,15 +34,18 @@ from vgpumgr.pool.control.records import (
     LeaseRecord,
     UseRecord,
     View,
+    WantRecord,
+    find_claim,
     put,
     read_record,
     use_key,
+    want_key,
 )
 from vgpumgr.pool.membership import LOCK_NAME, Pool, open_pool_of, read_membership, read_seen
-from vgpumgr.pool.operations import NO_ANSWER, find_claim
-from vgpumgr.pool.store.interface import At, Delete, Transaction
+from vgpumgr.pool.operations import NO_ANSWER, describe_claim
+from vgpumgr.pool.store.interface import At, Delete, Entry, Transaction
 from vgpumgr.pool.versions import need
-from vgpumgr.state.leases import ClaimUse, ClaimUser, LeasedGpu, SeenPool
+from vgpumgr.state.leases import BoundClaim, ClaimUse, ClaimUser, LeasedGpu, SeenPool
 
 #: an entry that is removed may be changed at the same time so often
 _ATTEMPTS = 3
@@ -60,23 +64,35 @@ class PoolLeases:
         #: when it did not answer, and what it said
         self._failure: tuple[float, PoolStoreError] | None = None
 
-    def find(self, claim: str) -> LeasedGpu:
+    def find(self, claim: str) -> tuple[LeasedGpu, ...]:
         """See ``Leases``."""
         with self._open(_SHORT_S) as (pool, host):
             view = pool.view()
             need(pool, view, USES, "attachments by claims")
             lease = self._check(view, find_claim(view, claim), host)
-            _check_unused(view, lease, None)
+            record = view.claims[claim]
+            _check_unused(view, record, None)
             places = {(gpu.host, gpu.index): gpu.uuid for gpu in view.gpus.values()}
-            uuid = places.get((host, lease.gpus[0]))
-            if uuid is None:
-                why = f"its GPU {lease.gpus[0]} is not in the pool any more"
-                raise _refuse(view.claims[claim], why, "vgpumgr pool join")
-            part = ClaimPart(claim, host, view.find_token(lease))
-            kind = view.classes.get(view.claims[claim].class_name)
+            if gone := [index for index in lease.gpus if (host, index) not in places]:
+                why = f"its GPU {gone[0]} is not in the pool any more"
+                raise _refuse(record, why, "vgpumgr pool join")
+            kind, token = view.classes.get(record.class_name), view.find_token(lease)
+            size = lease.memory_bytes, lease.compute_percent
             if kind is not None and kind.whole:
-                return LeasedGpu(part, uuid, None, None)  # the size only says which GPU is enough
-            return LeasedGpu(part, uuid, lease.memory_bytes, lease.compute_percent)
+                size = None, None  # it only says which GPU is large enough
+            return tuple(
+                LeasedGpu(ClaimPart(claim, host, token, number), places[host, index], *size)
+                for number, index in enumerate(lease.gpus)
+            )
+
+    def bind(self, claim: str, process: ProcessId, boot_id: str) -> BoundClaim:
+        """See ``Leases``."""
+        with self._open() as (pool, host):
+            want = WantRecord(claim, host, process.pid, process.start_ticks, boot_id)
+            view = bind(pool, claim, want)
+            row = describe_claim(view, claim)
+            is_late = row["binding"] == "late"
+            return BoundClaim(is_late, row["state"], row["place"], row["why"])
 
     def hold(self, part: ClaimPart, user: ClaimUser) -> None:
         """See ``Leases``."""
@@ -87,13 +103,21 @@ class PoolLeases:
             lease = self._check(view, claim, host)
             if (host, view.find_token(lease)) != (part.host, part.token):
                 raise _refuse_changed(part.name)
-            known = _check_unused(view, lease, user.attachment)
+            _check_unused(view, claim, user.uuid)
             use = UseRecord(
-                part.name, host, user.noun, user.name, user.uuid, user.attachment, part.token
-            )
+                part.name, host, user.noun, user.name, user.uuid, user.attachment, part.token,
+                part.number,
+            )  # fmt: skip
+            known = next((one for one in view.list_uses(claim) if one.number == part.number), None)
             if known == use:
                 return
-            compares = (view.at(lease.key), view.at(claim.key), view.at(use.key))
+            if known is not None and known.attachment != use.attachment:
+                raise _refuse_used(known)
+            # all of the claim: of two VMs that take a GPU each, one is refused
+            uses = map(view.at, view.list_use_keys(claim))
+            compares = [view.at(lease.key), view.at(claim.key), *uses]
+            if claim.late:
+                compares.append(view.at(want_key(part.name)))
             try:
                 pool.change(compares, (put(use),), _refuse_changed(part.name))
             except PoolOutcomeError:
@@ -123,13 +147,16 @@ class PoolLeases:
 
     def _try_release(self, part: ClaimPart, attachment: str) -> bool:
         with open_pool_of(self._machine, _SHORT_S) as pool:
-            key = use_key(part.host, part.name)
+            key = use_key(part.host, part.name, part.number)
             for _ in range(_ATTEMPTS):
                 entry = pool.store.get(key)
                 if entry is None or read_record(UseRecord, entry).attachment != attachment:
                     return True
-                change = Transaction((At(key, entry.revision),), (Delete(key),))
-                if pool.store.transact(change) is not None:
+                wants = _list_ending(pool, part)
+                entries = (entry, *wants)
+                changes = tuple(Delete(one.key) for one in entries)
+                compares = tuple(At(one.key, one.revision) for one in entries)
+                if pool.store.transact(Transaction(compares, changes)) is not None:
                     return True
         return False
 
@@ -160,7 +187,7 @@ class PoolLeases:
         uses = [read_record(UseRecord, entry) for entry in found]
         return [
             ClaimUse(
-                ClaimPart(use.claim, use.host, use.token),
+                ClaimPart(use.claim, use.host, use.token, use.number),
                 ClaimUser(use.noun, use.name, use.uuid, use.attachment),
             )
             for use in uses
@@ -208,6 +235,10 @@ class PoolLeases:
         lease = view.find_lease(claim)
         if claim.is_ending:
             raise _refuse(claim, "it is being deleted", f"vgpumgr claim show {claim.name}")
+        want = view.wants.get(claim.name)
+        if claim.late and (want is None or want.host != host):
+            why = "it binds late, and nothing of this host has bound it"
+            raise _refuse(claim, why, f"vgpumgr claim bind {claim.name}")
         if lease is None:
             why = claim.why or NO_ANSWER
             raise _refuse(claim, f"it waits: {why}", f"vgpumgr claim show {claim.name}")
@@ -237,29 +268,36 @@ def _check_kind(claim: ClaimRecord) -> None:
             why="it moves to another host where its own is lost (--if-lost move), and a VM cannot follow it",
             hint="vgpumgr claim create NAME --profile PROFILE --if-lost keep",
         )
-    if claim.gpus > 1:
-        raise ClaimUnusableError(
-            f"nothing can be attached by claim {claim.name}",
-            why=f"it has {claim.gpus} GPUs, and an attachment has one",
-            hint="a claim for each GPU, and vgpumgr attach VM --claim NAME --add",
-        )
 
 
-def _check_unused(view: View, lease: LeaseRecord, attachment: str | None) -> UseRecord | None:
-    """What the store says of that attachment, which uses it already. Raises ClaimInUseError where another one does."""
-    use = view.uses.get(f"{lease.host}/{lease.claim}")
-    if use is None or use.attachment == attachment:
-        return use
-    raise ClaimInUseError(
-        f"claim {lease.claim} is in use",
+def _check_unused(view: View, claim: ClaimRecord, uuid: str | None) -> None:
+    """Raises ClaimInUseError where another VM or run than that uses any GPU of it."""
+    for use in view.list_uses(claim):
+        if use.uuid != uuid:
+            raise _refuse_used(use)
+
+
+def _refuse_used(use: UseRecord) -> ClaimInUseError:
+    return ClaimInUseError(
+        f"claim {use.claim} is in use",
         why=f"where host {use.host} has no such attachment, vgpumgr recover there releases it",
         held_by=(use.holder,),
-        hint=f"vgpumgr detach {format_vm(use.name, use.uuid)} --attachment {use.attachment}",
+        hint=use.describe_end(),
     )
 
 
+def _list_ending(pool: Pool, part: ClaimPart) -> list[Entry]:
+    """What wants a claim that binds late, where this is the last of its GPUs that is given back."""
+    entry = pool.store.get(want_key(part.name))
+    if entry is None:
+        return []
+    found = pool.store.range(use_key(part.host, part.name)).entries.values()
+    uses = [use for use in (read_record(UseRecord, one) for one in found) if use.claim == part.name]
+    return [entry] if len(uses) <= 1 else []
+
+
 def _find_use(pool: Pool, part: ClaimPart) -> UseRecord | None:
-    entry = pool.store.get(use_key(part.host, part.name))
+    entry = pool.store.get(use_key(part.host, part.name, part.number))
     return None if entry is None else read_record(UseRecord, entry)
 
 

@@ -25,6 +25,7 @@ from vgpumgr.host.clock import Clock, SleeplessClock
 from vgpumgr.host.files import PRIVATE, make_directory, replace_file
 from vgpumgr.host.lock import lock_file
 from vgpumgr.host.machine import Machine, find_machine, read_boot_id
+from vgpumgr.host.process import ProcessId, is_alive
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.pool.control.controller import Controller
@@ -39,6 +40,7 @@ from vgpumgr.pool.control.records import (
     PoolRecord,
     Timing,
     View,
+    WantRecord,
     format_record,
     put,
 )
@@ -238,6 +240,7 @@ class Pool:
             server = Server(
                 self.store, name, agent, controller, self.clock.sleep, report, keep, is_over,
                 self._read_seen(name), lambda: read_closed(self.machine),
+                lambda want: has_ended(want, self.machine),
             )  # fmt: skip
             try:
                 while not is_over():
@@ -307,6 +310,12 @@ class Pool:
     def _read_seen(self, host: str) -> SeenPool | None:
         seen = read_seen(self.machine)
         return seen if seen is not None and seen.host == host else None
+
+
+def has_ended(want: WantRecord, machine: Machine) -> bool:
+    """Whether the process of this machine that wants a lease is gone."""
+    process = ProcessId(want.pid or 0, want.start_ticks)
+    return want.boot != read_boot_id(machine) or not is_alive(process)
 
 
 def read_closed(machine: Machine) -> Mapping[str, str]:

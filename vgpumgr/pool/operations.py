@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,25 +12,30 @@ from vgpumgr.errors import (
     ClaimExistsError,
     ClaimImpossibleError,
     ClaimInUseError,
-    ClaimNotFoundError,
+    PoolMemberError,
+    UsageError,
 )
 from vgpumgr.host.lock import find_holder
-from vgpumgr.model.text import format_gpus, format_vm
+from vgpumgr.model.text import format_gpus
+from vgpumgr.pool.binding import bind, is_answered, release
 from vgpumgr.pool.classes import ClassOperations, find_class
 from vgpumgr.pool.control.candidates import list_candidates
 from vgpumgr.pool.control.controller import is_as_claimed
 from vgpumgr.pool.control.placing import Placing
 from vgpumgr.pool.control.records import (
     ANTI_AFFINITY,
+    LATE,
+    STATES,
+    WHERE,
     ClaimRecord,
     GpuRecord,
     IfLost,
     LeaseRecord,
     UseRecord,
     View,
+    WantRecord,
     check_name,
-    find_named,
-    use_key,
+    find_claim,
 )
 from vgpumgr.pool.control.records import put as put_record
 from vgpumgr.pool.control.tenants import list_queue
@@ -41,6 +47,10 @@ from vgpumgr.pool.store.interface import Change, Compare
 from vgpumgr.pool.tenants import TenantOperations, find_tenant
 from vgpumgr.pool.versions import need, upgrade
 
+#: so often who waits for a claim reads the pool
+_WAIT_S = 0.5
+#: names of hosts, and patterns of them
+_WHERE = re.compile(r"[a-z0-9.*?-]{1,63}")
 #: of a claim that no controller has seen
 NO_ANSWER = "no controller has answered yet"
 
@@ -78,7 +88,7 @@ class PoolOperations:
             "gpu_free_milli": sum(free),
             "gpu_allocated_milli": _sum_leases(view),
             "gpu_unusable_milli": placing.measure_unusable(),
-            "claims": {state: states[state] for state in ("granted", "waiting", "ending")},
+            "claims": {state: states[state] for state in STATES},
             "hosts": hosts,
         }
 
@@ -109,7 +119,25 @@ class PoolOperations:
 
     def show(self, name: str) -> dict[str, Any]:
         """One claim. Raises ClaimNotFoundError."""
-        return _describe_claim(self._pool.view(), name)
+        return describe_claim(self._pool.view(), name)
+
+    def wait(
+        self, name: str, timeout_s: float | None, report: Callable[[str], None]
+    ) -> dict[str, Any]:
+        """One claim, once it is granted, or when the time is over. ``report`` gets its place in the queue and why it
+        waits, when that changes. Raises ClaimNotFoundError, also where it is deleted meanwhile.
+        """
+        clock, said = self._pool.clock, ""
+        end_s = None if timeout_s is None else clock.monotonic_s() + timeout_s
+        while True:
+            row = self.show(name)
+            left_s = _WAIT_S if end_s is None else end_s - clock.monotonic_s()
+            if row["state"] != "waiting" or left_s <= 0:
+                return row
+            if (text := f"claim {name} waits, place {row['place']}: {row['why']}") != said:
+                said = text
+                report(text)
+            clock.sleep(min(left_s, _WAIT_S))
 
     def explain(self, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """One claim, and what each host would be for it: that which it has or would get first. Raises
@@ -117,7 +145,7 @@ class PoolOperations:
         """
         view = self._pool.view()
         claim = find_claim(view, name)
-        return _describe_claim(view, name), [one.as_dict() for one in list_candidates(view, claim)]
+        return describe_claim(view, name), [one.as_dict() for one in list_candidates(view, claim)]
 
     def create(
         self,
@@ -128,8 +156,12 @@ class PoolOperations:
         if_lost: str,
         tenant: str | None = None,
         anti_affinity: str | None = None,
+        where: Sequence[str] = (),
+        late: bool = False,
     ) -> dict[str, Any]:
-        """The new claim. Raises what names the limit that it breaks."""
+        """The new claim. ``where`` names hosts, by patterns too; ``here`` is this one, and ``any`` all. Raises what
+        names the limit that it breaks.
+        """
         memory, compute = read_size(profile)
         if anti_affinity is not None:
             check_name(anti_affinity, "group")
@@ -142,12 +174,22 @@ class PoolOperations:
             IfLost(if_lost),
             tenant=tenant or "",
             anti_affinity=anti_affinity or "",
+            where=_read_where(where, self._pool.membership.host),
+            late=late,
         )
-        return _describe_claim(_create_claim(self._pool, claim), name)
+        return describe_claim(_create_claim(self._pool, claim), name)
+
+    def bind(self, name: str) -> dict[str, Any]:
+        """The claim, which has a lease on this host, or waits for one. See ``binding``."""
+        return describe_claim(bind(self._pool, name), name)
+
+    def release(self, name: str) -> dict[str, Any]:
+        """The claim, whose lease ends where it binds late. See ``binding``."""
+        return describe_claim(release(self._pool, name), name)
 
     def resize(self, name: str, profile: str | None, gpus: int | None) -> dict[str, Any]:
         """The claim, which has its new size, or says why it keeps what it has."""
-        return _describe_claim(_resize_claim(self._pool, name, profile, gpus), name)
+        return describe_claim(_resize_claim(self._pool, name, profile, gpus), name)
 
     def delete(self, name: str) -> tuple[bool, str | None]:
         """Whether the claim is gone, or its host still has to end what runs; and that host, where it is not heard."""
@@ -177,7 +219,26 @@ def _count_states(view: View) -> Counter[str]:
     return Counter(map(view.find_state, view.claims.values()))
 
 
-def _describe_claim(view: View, name: str) -> dict[str, Any]:
+def _read_where(where: Sequence[str], here: str | None) -> tuple[str, ...]:
+    """Raises UsageError for what is no name or pattern of a host, PoolMemberError where this machine is no host."""
+    found = dict.fromkeys(part for text in where for part in text.split(","))
+    if "any" in found:
+        return ()
+    if "here" in found and here is None:
+        raise PoolMemberError("this machine is no host of the pool", hint="vgpumgr pool join")
+    names = tuple(str(here) if part == "here" else part for part in found)
+    for name in names:
+        if not _WHERE.fullmatch(name):
+            raise UsageError(
+                f"no name or pattern of a host: {name!r}",
+                why="it has lower-case letters, digits, dots and dashes, * and ?",
+                hint="--where any, here, gpu-a or gpu-a,gpu-b or 'gpu-*'",
+            )
+    return names
+
+
+def describe_claim(view: View, name: str) -> dict[str, Any]:
+    """One claim, as ``-o json`` has it. Raises ClaimNotFoundError."""
     find_claim(view, name)
     return next(row for row in _list_claims(view) if row["name"] == name)
 
@@ -194,6 +255,10 @@ def _create_claim(pool: Pool, claim: ClaimRecord) -> View:
         # the class and the tenant get another revision: neither can be removed at the same time
         compares: list[Compare] = [view.at(claim.key), view.at(kind.key)]
         changes: list[Change] = [put_record(claim), put_record(kind)]
+        if claim.late:
+            need(pool, view, LATE, "late binding")
+        if claim.where:
+            need(pool, view, WHERE, "--where")
         if claim.anti_affinity:
             need(pool, view, ANTI_AFFINITY, "anti-affinity")
         if claim.tenant:
@@ -233,13 +298,7 @@ def _check_quota(view: View, claim: ClaimRecord) -> None:
 
 
 def _is_answered(view: View, claim: ClaimRecord) -> bool:
-    found = view.claims.get(claim.name)
-    return found is None or bool(found.host and view.find_lease(found)) or bool(found.why)
-
-
-def find_claim(view: View, name: str) -> ClaimRecord:
-    """Raises ClaimNotFoundError with near names."""
-    return find_named(view.claims, name, "claim", ClaimNotFoundError)
+    return claim.late or is_answered(view, claim.name)
 
 
 def _resize_claim(pool: Pool, name: str, profile: str | None, gpus: int | None) -> View:
@@ -278,13 +337,13 @@ def _delete_claim(pool: Pool, name: str) -> View:
 
 def _check_unused(view: View, claim: ClaimRecord, verb: str) -> None:
     """Raises ClaimInUseError."""
-    use = view.find_use(claim)
-    if use is not None:
+    if uses := view.list_uses(claim):
         raise ClaimInUseError(
             f"cannot {verb} claim {claim.name}: it is in use",
-            why=f"to be detached on host {use.host}; vgpumgr recover there releases what is not attached any more",
-            held_by=(use.holder,),
-            hint=f"vgpumgr detach {format_vm(use.name, use.uuid)} --attachment {use.attachment}",
+            why=f"to be detached on host {uses[0].host}; "
+            "vgpumgr recover there releases what is not attached any more",
+            held_by=[use.holder for use in uses],
+            hint=uses[0].describe_end(),
         )
 
 
@@ -300,7 +359,7 @@ def _change(
         claim = find_claim(view, name)
         made.append(make(view, claim))
         _check_unused(view, claim, verb)
-        unused = [view.at(use_key(claim.host, name))] if claim.host else []
+        unused = [view.at(key) for key in view.list_use_keys(claim)]
         return [view.at(claim.key), *unused], [put_record(made[-1])]
 
     busy = ClaimExistsError(f"claim {name} was changed at the same time", hint="the same again")
@@ -311,11 +370,7 @@ def _change(
 def _list_claims(view: View) -> list[dict[str, Any]]:
     """Every claim as ``-o json`` has it: those with a lease by age, then the queue. ``place`` is that in the queue."""
     rows = []
-    waiting = [
-        claim
-        for claim in view.claims.values()
-        if view.find_lease(claim) is None and not claim.is_ending
-    ]
+    waiting = [claim for claim in view.claims.values() if view.find_state(claim) == "waiting"]
     uuids = {(gpu.host, gpu.index): gpu.uuid for gpu in view.gpus.values()}
     places = {claim.name: place for place, claim in enumerate(list_queue(view, waiting), 1)}
     granted = [claim for claim in view.claims.values() if claim.name not in places]
@@ -331,6 +386,9 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
                 "class": claim.class_name,
                 "tenant": claim.tenant or None,
                 "anti_affinity": claim.anti_affinity or None,
+                "where": list(claim.where),
+                "binding": "late" if claim.late else "reserve",
+                "wanted_by": _describe_want(view.wants.get(claim.name)),
                 "state": view.find_state(claim),
                 "gpus": claim.gpus,
                 "memory_bytes": claim.memory_bytes,
@@ -339,21 +397,28 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
                 "lease": None if lease is None else _describe_lease(view, lease, uuids),
                 "place": places.get(claim.name),
                 "why": claim.why or (NO_ANSWER if is_waiting else None),
-                "used_by": _describe_use(view.find_use(claim)),
+                "used_by": _describe_uses(view.list_uses(claim)),
             }
         )
     return rows
 
 
-def _describe_use(use: UseRecord | None) -> dict[str, Any] | None:
-    if use is None:
+def _describe_want(want: WantRecord | None) -> dict[str, Any] | None:
+    return None if want is None else {"host": want.host, "pid": want.pid}
+
+
+def _describe_uses(uses: Sequence[UseRecord]) -> dict[str, Any] | None:
+    """All are of one VM or run."""
+    if not uses:
         return None
+    use = uses[0]
     return {
         "host": use.host,
         "kind": use.noun,
         "name": use.name,
         "uuid": use.uuid,
         "attachment": use.attachment,
+        "attachments": [one.attachment for one in uses],
     }
 
 

@@ -15,11 +15,16 @@ from vgpumgr.pool.control.records import (
     POOL,
     ROOT,
     GpuRecord,
+    LeaseRecord,
     PoolRecord,
+    WantRecord,
+    lease_key,
+    list_use_keys,
     put,
     read_record,
+    want_key,
 )
-from vgpumgr.pool.store.interface import At, Store, Transaction, Watch
+from vgpumgr.pool.store.interface import At, Delete, Store, Transaction, Watch
 from vgpumgr.pool.store.steps import drive
 from vgpumgr.state.leases import SeenLease, SeenPool
 
@@ -88,6 +93,7 @@ class Server:
         is_over: Callable[[], bool] = lambda: False,
         before: SeenPool | None = None,
         read_closed: Callable[[], Mapping[str, str]] = dict,
+        has_ended: Callable[[WantRecord], bool] = lambda _want: False,
     ) -> None:
         self._store = store
         self._host = host
@@ -98,6 +104,7 @@ class Server:
         self._keep = keep
         self._is_over = is_over
         self._read_closed = read_closed
+        self._has_ended = has_ended
         self._said = ""
         #: at first what the process before this one knew
         self._kept = before
@@ -110,6 +117,7 @@ class Server:
             refused = self._agent.refused
             drive(self._store, self._agent.step(self._act))
             self._close_gpus()
+            self._forget_ended()
             leads = drive(self._store, self._controller.step())
             self._say(self._describe(leads, self._agent.refused > refused), self._list_leases())
             self._changes.wait(wait_s, self._is_over)
@@ -136,6 +144,22 @@ class Server:
         for gpu, entry in changed:
             put_it = put(replace(gpu, closed=closed.get(gpu.uuid, "")))
             self._store.transact(Transaction((At(entry.key, entry.revision),), (put_it,)))
+
+    def _forget_ended(self) -> None:
+        """Removes what processes of this host want that have ended, unless it is used: who gives that back does it."""
+        if not self._agent.is_heard:
+            return
+        for entry in self._store.range(want_key("")).entries.values():
+            want = read_record(WantRecord, entry)
+            if want.host != self._host or want.pid is None or not self._has_ended(want):
+                continue
+            key = lease_key(self._host, want.claim)
+            found = self._store.get(key)
+            gpus = len(read_record(LeaseRecord, found).gpus) if found else 0
+            uses = list_use_keys(self._host, want.claim, gpus)
+            compares = [At(key, found.revision if found else 0), *(At(use, 0) for use in uses)]
+            change = Transaction((At(entry.key, entry.revision), *compares), (Delete(entry.key),))
+            self._store.transact(change)
 
     def _can_close(self) -> bool:
         """Whether all hosts of the pool read that."""

@@ -11,6 +11,7 @@ from vgpumgr.errors import TenantExistsError, TenantNotFoundError, UsageError
 from vgpumgr.pool.classes import find_class
 from vgpumgr.pool.control.placing import name_model
 from vgpumgr.pool.control.records import (
+    STATES,
     TENANTS,
     ClaimRecord,
     TenantRecord,
@@ -178,5 +179,5 @@ def _describe(view: View, tenant: TenantRecord, usage: Usage) -> dict[str, Any]:
         "used_milli": usage.read(tenant.name),
         "priority": tenant.priority,
         "weight": tenant.weight,
-        "claims": {state: states[state] for state in ("granted", "waiting", "ending")},
+        "claims": {state: states[state] for state in STATES},
     }

@@ -25,10 +25,7 @@ MODELS: dict[str, type[Document]] = {
     "list_tenants": documents.TenantListDocument,
     "show_tenant": documents.TenantShowDocument,
 }
-_Name = Annotated[
-    str,
-    Path(alias="name", min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$"),
-]
+_Name = Annotated[str, Path(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 ClaimName = Annotated[_Name, Path(description="name of the claim")]
 TenantName = Annotated[_Name, Path(description="name of the tenant")]
 

@@ -377,6 +377,7 @@ BOUNDS: Mapping[str, Any] = {
     "drain_gpu.reason": Annotated[str, StringConstraints(max_length=MAX_REASON)] | None,
     "start_run.name": RunName,
     "start_run.pid": Annotated[int, Field(ge=1, lt=1 << 31)],
+    "bind_claim.pid": Annotated[int, Field(ge=1, lt=1 << 31)],
     "enable_vfs.count": Annotated[int, Field(ge=0, le=65535)] | None,
     "create_vgpu.attributes": _Attributes,
     "define_vgpu.attributes": _Attributes | None,

@@ -64,6 +64,7 @@ EXTENSIONS = (
     "gpu-sensors",
     "shares",
     "claims",
+    "late-binding",
     "history",
     "audit-entries",
     "page",

@@ -179,14 +179,19 @@ def _describe_priority(part: SharePart | None) -> str | None:
 
 
 def _describe_claim(claim: ClaimPart | None) -> str | None:
-    return None if claim is None else f"{claim.name} {claim.host} {claim.token}"
+    if claim is None:
+        return None
+    number = f" {claim.number}" if claim.number else ""
+    return f"{claim.name} {claim.host} {claim.token}{number}"
 
 
 def _rebuild_claim(text: str | None) -> ClaimPart | None:
     if text is None:
         return None
-    name, host, token = text.split(" ")
-    return ClaimPart(name, host, int(token))
+    name, host, token, *number = text.split(" ")
+    if len(number) > 1:
+        raise ValueError(f"no claim: {text!r}")
+    return ClaimPart(name, host, int(token), int(*number))
 
 
 def _rebuild_channel(note: AttachmentNote) -> ChannelPart | None:

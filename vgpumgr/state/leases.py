@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
 from vgpumgr.errors import PoolNotFoundError
+from vgpumgr.host.process import ProcessId
 from vgpumgr.model.attachment import AttachmentRecord, ClaimPart
 from vgpumgr.model.frozen import dataclass
 
@@ -23,6 +24,16 @@ class LeasedGpu:
     gpu: str
     memory_bytes: int | None
     compute_percent: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BoundClaim:
+    """A claim's state, and while it waits its place in the queue and why."""
+
+    is_late: bool
+    state: str
+    place: int | None
+    why: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +98,14 @@ class SeenPool:
 class Leases(Protocol):
     """The leases of this host. What changes the store raises PoolStoreError where that does not answer."""
 
-    def find(self, claim: str) -> LeasedGpu:
-        """What a claim reserves here, and nothing uses yet. Raises ClaimNotFoundError, ClaimNotGrantedError,
+    def find(self, claim: str) -> Sequence[LeasedGpu]:
+        """The GPUs that a claim reserves here, and nothing uses yet. Raises ClaimNotFoundError, ClaimNotGrantedError,
         ClaimUnusableError, ClaimInUseError, PoolNotFoundError, PoolMemberError, PoolStoreError.
+        """
+
+    def bind(self, claim: str, process: ProcessId, boot_id: str) -> BoundClaim:
+        """Where the claim binds late, this process wants its lease from now on. How the claim is then. Raises
+        ClaimNotFoundError, ClaimInUseError, ClaimNotGrantedError, PoolNotFoundError, PoolMemberError, PoolStoreError.
         """
 
     def hold(self, part: ClaimPart, user: ClaimUser) -> None:
@@ -114,7 +130,11 @@ class Leases(Protocol):
 class NoLeases:
     """Those of a host that is in no pool."""
 
-    def find(self, claim: str) -> LeasedGpu:
+    def find(self, claim: str) -> Sequence[LeasedGpu]:
+        """See ``Leases``."""
+        raise _refuse(claim)
+
+    def bind(self, claim: str, process: ProcessId, boot_id: str) -> BoundClaim:  # noqa: ARG002
         """See ``Leases``."""
         raise _refuse(claim)
 

@@ -24,17 +24,20 @@ class _ClaimStep(Step):
     host: str
     token: int
     id: str = field(metadata=SHOWN_AS_ATTACHMENT)
+    #: of the lease's GPUs
+    number: int = 0
 
     @property
     def part(self) -> ClaimPart:
         """The claim as the attachment's record has it."""
-        return ClaimPart(self.claim, self.host, self.token)
+        return ClaimPart(self.claim, self.host, self.token, self.number)
 
     @classmethod
     def of_record(cls, record: AttachmentRecord) -> Self:
         """The step of an attachment that has its slice by a claim."""
-        assert record.claim is not None
-        return cls(record.claim.name, record.claim.host, record.claim.token, record.id)
+        part = record.claim
+        assert part is not None
+        return cls(part.name, part.host, part.token, record.id, part.number)
 
     def _release(self, context: OperationContext) -> None:
         """A store that cannot be asked holds up nothing: what it says of an attachment that is gone is removed by

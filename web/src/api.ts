@@ -90,6 +90,19 @@ export interface AuditListDocument {
   schema: "vgpumgr/v1";
 }
 
+export interface BindClaimBody {
+  pid: number;
+}
+
+export interface BindDocument {
+  binding: string;
+  claim: string;
+  place: number | null;
+  schema: "vgpumgr/v1";
+  state: string;
+  why: string | null;
+}
+
 export interface BindPciBody {
   companions?: "vfio" | "stub" | "keep";
   confirmed?: boolean;
@@ -209,11 +222,13 @@ export interface ClaimCandidateDocument {
 export interface ClaimCountsDocument {
   ending: number;
   granted: number;
+  idle: number;
   waiting: number;
 }
 
 export interface ClaimDocument {
   anti_affinity: string | null;
+  binding: "reserve" | "late";
   class: string;
   compute_percent: number | null;
   gpus: number;
@@ -222,9 +237,11 @@ export interface ClaimDocument {
   memory_bytes: number | null;
   name: string;
   place: number | null;
-  state: "granted" | "waiting" | "ending";
+  state: "granted" | "waiting" | "ending" | "idle";
   tenant: string | null;
   used_by: ClaimUseDocument | null;
+  wanted_by: ClaimWantDocument | null;
+  where: readonly (string)[];
   why: string | null;
 }
 
@@ -256,10 +273,16 @@ export interface ClaimShowDocument {
 
 export interface ClaimUseDocument {
   attachment: string;
+  attachments: readonly (string)[];
   host: string;
   kind: string;
   name: string;
   uuid: string | null;
+}
+
+export interface ClaimWantDocument {
+  host: string;
+  pid: number | null;
 }
 
 export interface ComputeInstanceDocument {

@@ -97,7 +97,7 @@ export function Tenants({ tenants }: { tenants: readonly TenantDocument[] }) {
               <td><Quota tenant={tenant} /></td>
               <td>{tenant.priority}</td>
               <td>{tenant.weight}</td>
-              <td>{T.pool.counts(tenant.claims.granted, tenant.claims.waiting, tenant.claims.ending)}</td>
+              <td>{T.pool.counts(tenant.claims.granted, tenant.claims.waiting, tenant.claims.ending, tenant.claims.idle)}</td>
             </tr>
           ))}
         </Table>

@@ -56,11 +56,11 @@ function Age({ asOf }: { asOf: number }) {
 }
 
 function Content({ pool: { status, claims, tenants } }: { pool: Pool }) {
-  const { granted, waiting, ending } = status.claims;
+  const { granted, waiting, ending, idle } = status.claims;
   return (
     <>
       <p class="pool-totals">
-        {T.pool.totals(gpus(status.gpu_free_milli), status.gpus, gpus(status.gpu_unusable_milli))} {T.pool.claimCounts(T.pool.counts(granted, waiting, ending))}{" "}
+        {T.pool.totals(gpus(status.gpu_free_milli), status.gpus, gpus(status.gpu_unusable_milli))} {T.pool.claimCounts(T.pool.counts(granted, waiting, ending, idle))}{" "}
         {T.pool.leader(status.leader)}
       </p>
       <Command text={lineThere("pool", "status")} />

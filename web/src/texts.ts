@@ -275,7 +275,7 @@ export const T = {
     reading: "Reading the pool",
     totals: (free: string, all: number, unusable: string) =>
       `${free} of ${all} GPUs free, of which the mix of claims cannot use ${unusable}.`,
-    counts: (granted: number, waiting: number, ending: number) => `${granted} granted, ${waiting} waiting, ${ending} ending`,
+    counts: (granted: number, waiting: number, ending: number, idle: number) => `${granted} granted, ${waiting} waiting, ${ending} ending, ${idle} idle`,
     claimCounts: (counts: string) => `Claims: ${counts}.`,
     claimsOf: "claims",
     leader: (name: string | null) => (name === null ? "No host leads: nothing is granted." : `Host ${name} leads.`),
@@ -306,7 +306,7 @@ export const T = {
     queue: "Queue",
     noQueue: "No claim waits.",
     claims: "Claims",
-    noClaims: "No claim has a lease.",
+    noClaims: "There are no other claims.",
     claim: "claim",
     claimTitle: (name: string) => `Claim ${name}`,
     tenant: "tenant",

@@ -242,6 +242,17 @@ class RunDocument(Document):
     notes: list[str] = Field(description="what happened besides the plan")
 
 
+class BindDocument(Document):
+    """What ``vgpumgr run --claim`` waits by."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    claim: str = Field(description="name of the claim")
+    state: str = Field(description="granted, waiting or ending; idle: nothing wants it")
+    binding: str = Field(description="late: it has a lease while a process wants it; or reserve")
+    place: int | None = Field(description="in the queue; null: it does not wait")
+    why: str | None = Field(description="why it waits; null: it does not")
+
+
 class DetachDocument(Document):
     """``vgpumgr detach -o json``."""
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from vgpumgr.app.documents.base import SCHEMA, Document, Field
 
-ClaimState = Literal["granted", "waiting", "ending"]
+ClaimState = Literal["granted", "waiting", "ending", "idle"]
 
 
 class PoolGpuDocument(Document):
@@ -38,6 +38,7 @@ class ClaimCountsDocument(Document):
     granted: int = Field(description="that have a lease")
     waiting: int = Field(description="that wait for one")
     ending: int = Field(description="that are deleted, and whose host has not ended what runs")
+    idle: int = Field(description="that bind late, and that nothing wants now")
 
 
 class PoolPartDocument(Document):
@@ -96,7 +97,15 @@ class ClaimUseDocument(Document):
     kind: str = Field(description="vm or run")
     name: str = Field(description="of the VM or the run")
     uuid: str | None
-    attachment: str
+    attachment: str = Field(description="id of the attachment; of several the first")
+    attachments: list[str] = Field(description="ids of all of them, in the order of its GPUs")
+
+
+class ClaimWantDocument(Document):
+    """What wants the lease of a claim that binds late."""
+
+    host: str = Field(description="where it is")
+    pid: int | None = Field(description="of the process; null: anything there")
 
 
 class ClaimDocument(Document):
@@ -106,13 +115,20 @@ class ClaimDocument(Document):
     class_: str = Field(in_json="class", description="by which policy its GPUs are chosen")
     tenant: str | None = Field(description="whose quota it has; null: of none")
     anti_affinity: str | None = Field(description="no host has two claims of this group")
+    where: list[str] = Field(
+        description="names of the hosts that it may be on, and patterns of them; none: any"
+    )
+    binding: Literal["reserve", "late"] = Field(
+        description="late: it has a lease only while something wants it"
+    )
+    wanted_by: ClaimWantDocument | None = Field(description="of one that binds late; null: nothing")
     state: ClaimState
     gpus: int = Field(description="how many it asks for")
     memory_bytes: int | None = Field(description="of each GPU; null: all")
     compute_percent: float | None = Field(description="of the time of each GPU; null: all")
     if_lost: str = Field(description="what becomes of it with its host: keep or move")
-    lease: ClaimLeaseDocument | None = Field(description="null: it waits")
-    place: int | None = Field(description="in the queue, from 1; null: it has a lease")
+    lease: ClaimLeaseDocument | None = Field(description="null: it waits, or is idle")
+    place: int | None = Field(description="in the queue, from 1; null: it does not wait")
     why: str | None = Field(description="why it waits, or keeps another size than it asks for")
     used_by: ClaimUseDocument | None = Field(description="null: nothing uses it")
 

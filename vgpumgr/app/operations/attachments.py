@@ -66,13 +66,14 @@ from vgpumgr.errors import (
     VmNotFoundError,
 )
 from vgpumgr.host.confinement import Fact
-from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, ClaimPart
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.model.choices import Transport
 from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.model.text import format_vm
 from vgpumgr.planning.leased import list_leased
 from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.state.leases import LeasedGpu
 from vgpumgr.steps.channel import check_confinable
 from vgpumgr.steps.domain import AttachDevices
 from vgpumgr.virtio.channel import ChannelStatus, HostLibrary
@@ -123,10 +124,12 @@ class AttachmentService:
     def _plan_attach(self, request: AttachRequest) -> Planned:
         parts = self._parts
         vm = parts.hypervisor.read_vm(request.vm)
-        names = {secrets.token_hex(4): str(uuid.uuid4()) for _ in range(request.count)}
-        request, claim = resolve_claim(parts, request)
+        request, leased = resolve_claim(parts, request)
+        names = {
+            secrets.token_hex(4): str(uuid.uuid4()) for _ in range(len(leased) or request.count)
+        }
         with adding_hints(parts, request.gpu, request.profile):
-            found, plan, gpus = _plan_attach(parts, request, vm, names, claim)
+            found, plan, gpus = _plan_attach(parts, request, vm, names, leased)
             check_not_stalled(plan, parts.pci)
             check_confinable(found, parts.channels)
             return found, plan, gpus
@@ -460,24 +463,24 @@ def _plan_attach(
     request: AttachRequest,
     vm: Vm,
     names: Mapping[str, str],
-    claim: ClaimPart | None = None,
+    leased: Sequence[LeasedGpu] = (),
 ) -> tuple[tuple[AttachmentRecord, ...], Plan, Sequence[Gpu] | None]:
     """Records, plan, and the GPUs that it was made on; ``names`` are ids of new attachments, each with the UUID
-    for its vGPU. ``claim``: the one that the request's profile and GPU come from.
+    for its vGPU. ``leased``: what the request's claim gives.
     """
     target = Target(
         vm=vm,
         names=tuple(NewAttachment(id_, parts.channels.paths(id_), names[id_]) for id_ in names),
         now_s=parts.clock.wall_s(),
         nodes=find_nodes(vm.config or vm.live, parts.read_cpu_nodes),
-        claim=claim,
+        leased=tuple(leased),
     )
     snapshot = Snapshot(
         parts,
         stuck=find_stuck_gpus(parts),
         instances=list_instances(parts),
         unsettled=list_unsettled(parts),
-        leased=list_leased(parts.leases.read_seen()) if claim is None else {},
+        leased={} if leased else list_leased(parts.leases.read_seen()),
     )
     found, plan = plan_attach(request, target, snapshot)
     return found, plan, snapshot.observed_gpus

@@ -64,14 +64,24 @@ def why(
 ) -> WhyDocument:
     """What keeps a profile from every GPU, or the one that is named, and what would make room; see ``describe_why``.
     For vGPU types, virtual functions and whole GPUs it is what ``attach`` says of each GPU; of a claim, what it says of
-    the leased one. Raises as ``resolve_claim``.
+    its leased ones. Raises as ``resolve_claim``.
     """
-    asked, part = resolve_claim(parts, AttachRequest(_VM, profile, selector, claim=claim))
-    profile, selector = asked.profile, asked.gpu
-    if part is not None:  # a share's GPU need be no PCI function that the kernel shows
-        gpus = parts.read_inventory().gpus
-        selector = next((str(gpu.pci) for gpu in gpus if str(gpu.uuid) == selector), selector)
-    leased = list_leased(parts.leases.read_seen()) if part is None else {}
+    asked, given = resolve_claim(parts, AttachRequest(_VM, profile, selector, claim=claim))
+    if not given:
+        leased = list_leased(parts.leases.read_seen())
+        return _explain(parts, asked.profile, asked.gpu, leased)
+    # a share's GPU need be no PCI function that the kernel shows
+    addresses = {str(gpu.uuid): str(gpu.pci) for gpu in parts.read_inventory().gpus}
+    places = [addresses.get(one.gpu, one.gpu) for one in given]
+    found = [_explain(parts, asked.profile, place, {}) for place in places]
+    rows = [row for one in found for row in one.gpus]
+    return found[0].replace(gpus=rows, fits=all(row.fits for row in rows))
+
+
+def _explain(
+    parts: Parts, profile: str, selector: str | None, leased: Mapping[str, Sequence[str]]
+) -> WhyDocument:
+    """See ``why``. ``leased``: the claims that GPUs are leased to, by UUID."""
     try:
         request: ProfileRequest | None = parse_profile_request(profile)
     except ValueError:

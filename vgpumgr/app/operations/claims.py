@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from vgpumgr.app.context import Parts
@@ -11,7 +11,7 @@ from vgpumgr.app.transactions import open_change
 from vgpumgr.domain.devices import attachment_of
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.errors import ClaimInUseError, PoolStoreError, UsageError, VgpumgrError
-from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, ClaimPart
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.model.choices import Backend, BackendChoice
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.model.shares import make_share
@@ -21,16 +21,19 @@ from vgpumgr.state.leases import ClaimUse, ClaimUser, LeasedGpu
 _ALL = "share:1/1"
 
 
-def resolve_claim(parts: Parts, request: AttachRequest) -> tuple[AttachRequest, ClaimPart | None]:
-    """The request with the profile and the GPU that its claim gives; without a claim as it is. Raises UsageError for
-    options that contradict the claim, and what ``Leases.find`` raises.
+def resolve_claim(
+    parts: Parts, request: AttachRequest
+) -> tuple[AttachRequest, Sequence[LeasedGpu]]:
+    """The request with the profile that its claim gives, and the first of its GPUs; and all of them. Without a claim it
+    is as it is, and there are none. Raises UsageError for options that contradict the claim, and what ``Leases.find``
+    raises.
     """
     check_options(request)
     if request.claim is None:
-        return request, None
+        return request, ()
     leased = parts.leases.find(request.claim)
     profile = choose_profile(parts, leased, request.backend)
-    return replace(request, profile=profile, gpu=leased.gpu), leased.part
+    return replace(request, profile=profile, gpu=leased[0].gpu), leased
 
 
 def check_options(request: AttachRequest) -> None:
@@ -55,15 +58,16 @@ def check_options(request: AttachRequest) -> None:
             )
 
 
-def choose_profile(parts: Parts, leased: LeasedGpu, backend: str) -> str:
-    """The profile that gives what a lease reserves: a share of the GPU. All of a GPU is ``passthrough`` where the GPU
-    has an IOMMU group, and else ``share:1/1``; a backend that was asked for decides that instead.
+def choose_profile(parts: Parts, leased: Sequence[LeasedGpu], backend: str) -> str:
+    """The profile that gives what a lease reserves of each GPU: a share of it. All of a GPU is ``passthrough`` where
+    each has an IOMMU group, and else ``share:1/1``; a backend that was asked for decides that instead.
     """
-    if leased.memory_bytes is not None and leased.compute_percent is not None:
-        return str(make_share(leased.memory_bytes, leased.compute_percent))
+    memory_bytes, percent = leased[0].memory_bytes, leased[0].compute_percent
+    if memory_bytes is not None and percent is not None:
+        return str(make_share(memory_bytes, percent))
     if backend != BackendChoice.AUTO:
         return _ALL if backend == Backend.FORWARD else "passthrough"
-    return "passthrough" if _has_iommu_group(parts, leased.gpu) else _ALL
+    return "passthrough" if all(_has_iommu_group(parts, one.gpu) for one in leased) else _ALL
 
 
 def _has_iommu_group(parts: Parts, uuid: str) -> bool:

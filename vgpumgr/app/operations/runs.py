@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from vgpumgr.app.context import LIBVIRT_ERRORS, Parts, find_stuck_gpus
-from vgpumgr.app.documents.attachments import RunDocument, describe_attachment
+from vgpumgr.app.documents.attachments import BindDocument, RunDocument, describe_attachment
 from vgpumgr.app.documents.base import VgpuPlanDocument, describe_plan
 from vgpumgr.app.host_observation import list_instances
 from vgpumgr.app.operations.attachments import execute_anew
@@ -26,10 +26,11 @@ from vgpumgr.engine.step import Plan, Step
 from vgpumgr.errors import (
     AlreadyAttachedError,
     BackendUnsupportedError,
+    ClaimUnusableError,
     RunnerGoneError,
     VmNotFoundError,
 )
-from vgpumgr.host.process import read_identity, read_owner
+from vgpumgr.host.process import ProcessId, read_identity, read_owner
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState, ClaimPart, RunPart
 from vgpumgr.model.choices import Backend, Numa, Transport
 from vgpumgr.model.gpu import Gpu
@@ -84,7 +85,14 @@ def start_run(
         new = NewAttachment(
             id_ := secrets.token_hex(4), parts.channels.paths(id_), str(uuid.uuid4())
         )
-        asked, part = resolve_claim(parts, request)
+        asked, leased = resolve_claim(parts, request)
+        if len(leased) > 1:
+            raise ClaimUnusableError(
+                f"no command can run by claim {request.claim}",
+                why=f"it has {len(leased)} GPUs, and a command has one slice",
+                hint="a claim of one GPU",
+            )
+        part = leased[0].part if leased else None
         with adding_hints(parts, asked.gpu, asked.profile):
             snapshot = Snapshot(
                 parts,
@@ -109,6 +117,22 @@ def start_run(
         plan, context = execute_anew(parts, plan_now, transaction)
         notes = [*transaction.notes, *context.notes]
     return _describe(plan, context.record, notes, parts.channels.paths(context.record.id))
+
+
+def bind_claim(parts: Parts, claim: str, pid: int) -> BindDocument:
+    """Where the claim binds late, the process ``pid`` of this host wants its lease from now on, until what runs by the
+    claim has given it back, or the process has ended. It waits for nothing: ask again. Raises RunnerGoneError, and what
+    ``Leases.bind`` raises.
+    """
+    run = _identify(parts, pid, f"by claim {claim}")
+    found = parts.leases.bind(claim, ProcessId(run.pid, run.start_ticks), run.boot_id)
+    return BindDocument(
+        claim=claim,
+        state=found.state,
+        binding="late" if found.is_late else "reserve",
+        place=found.place,
+        why=found.why,
+    )
 
 
 def _check_run(request: AttachRequest, command: str) -> MigRequest | ShareRequest:

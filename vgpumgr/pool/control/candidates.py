@@ -91,7 +91,7 @@ def _find_chosen(view: View, claim: ClaimRecord) -> tuple[str, str] | None:
 def _grant_in_turn(view: View, claim: ClaimRecord) -> Grant | None:
     """What it gets once the claims before it in the queue have got theirs."""
     placing, usage = Placing(view), Usage(view)
-    waiting = [one for one in view.claims.values() if one.host is None and not one.is_ending]
+    waiting = [one for one in view.claims.values() if view.find_state(one) == "waiting"]
     for one in list_queue(view, waiting, usage):
         found = decide(view, one, placing, usage)
         if one.name == claim.name:

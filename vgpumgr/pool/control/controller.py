@@ -23,7 +23,9 @@ from vgpumgr.pool.control.records import (
     View,
     alive_key,
     apart_key,
+    lease_key,
     put,
+    want_key,
 )
 from vgpumgr.pool.control.tenants import Usage, list_queue
 from vgpumgr.pool.store.election import Election
@@ -74,15 +76,17 @@ class Controller:
             yield from self._plan_host(view, host)
         for name in self._suspects.keys() - view.hosts.keys():
             del self._suspects[name]
-        for key in view.list_apart():
+        for key in (*view.list_apart(), *view.list_forgotten()):
             # a grant that is under way compares its claim, too, which is gone
             yield Transaction((view.at(key),), (Delete(key),))
         placing, usage = Placing(view), Usage(view)
         queue = []
         for claim in sorted(view.claims.values(), key=view.age):
             lease = view.find_lease(claim)
+            if not claim.is_ending and _is_unwanted(view, claim, lease):
+                yield from _plan_unwanted(view, claim, lease)
             # what grows waits in the queue as what has nothing yet; what gives back does not
-            if claim.host is None or (lease is not None and _grows(view, claim, lease, placing)):
+            elif claim.host is None or (lease is not None and _grows(view, claim, lease, placing)):
                 queue.append(claim)
             else:
                 yield from self._plan_granted(view, claim, placing, usage)
@@ -137,7 +141,7 @@ class Controller:
                 yield Transaction(
                     (*own, view.at(lease.key)), (put(replace(lease, is_ending=True)),)
                 )
-        elif not is_as_claimed(claim, lease):
+        elif not lease.is_ending and not is_as_claimed(claim, lease):
             yield from self._plan_resize(view, claim, lease, placing, usage)
 
     def _plan_resize(
@@ -198,6 +202,8 @@ class Controller:
             tenant = view.tenants[claim.tenant]
             compares.append(view.at(tenant.key))
             changes.append(put(tenant))
+        if claim.late:  # what wants it has not gone
+            compares.append(view.at(want_key(claim.name)))
         if claim.anti_affinity:
             compares.append(view.at(apart_key(claim.anti_affinity)))
             changes.append(Put(apart_key(claim.anti_affinity), claim.name))
@@ -213,9 +219,33 @@ class Controller:
         )
 
 
+def _is_unwanted(view: View, claim: ClaimRecord, lease: LeaseRecord | None) -> bool:
+    """Whether nothing wants it, or something of another host than its lease's."""
+    if not view.is_wanted(claim):
+        return True
+    return claim.late and lease is not None and lease.host not in view.find_where(claim)
+
+
+def _plan_unwanted(
+    view: View, claim: ClaimRecord, lease: LeaseRecord | None
+) -> Iterator[Transaction]:
+    """A claim that binds late, and that nothing wants there: its lease ends, and it waits for nothing."""
+    compares = (view.at(claim.key), view.at(want_key(claim.name)))
+    if lease is not None and not lease.is_ending:
+        yield Transaction((*compares, view.at(lease.key)), (put(replace(lease, is_ending=True)),))
+    elif lease is None and (claim.host is not None or claim.why):
+        gone = (view.at(lease_key(claim.host, claim.name)),) if claim.host else ()
+        yield Transaction((*compares, *gone), (put(replace(claim, host=None, why="")),))
+
+
 def _grows(view: View, claim: ClaimRecord, lease: LeaseRecord, placing: Placing) -> bool:
     """Whether its new size takes more of the GPUs than it has."""
-    if claim.is_ending or is_as_claimed(claim, lease) or claim.class_name not in view.classes:
+    if (
+        claim.is_ending
+        or lease.is_ending
+        or is_as_claimed(claim, lease)
+        or claim.class_name not in view.classes
+    ):
         return False
     return placing.find_growth(claim, lease) > 0
 

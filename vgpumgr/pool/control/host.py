@@ -20,9 +20,9 @@ from vgpumgr.pool.control.records import (
     Life,
     Timing,
     alive_key,
+    list_use_keys,
     put,
     read_record,
-    use_key,
 )
 from vgpumgr.pool.scheduler.model import GPU_MILLI
 from vgpumgr.pool.store.interface import At, Delete, Entry, Put, Snapshot, Transaction
@@ -285,5 +285,6 @@ class HostAgent:
             lease = read_record(LeaseRecord, entry)
             if lease.is_ending and lease.claim not in self.sessions:
                 # what an attachment has by it is not ended here: the lease stays until it is detached
-                unused = At(use_key(self._host.name, lease.claim), 0)
-                yield Transaction((At(entry.key, entry.revision), unused), (Delete(entry.key),))
+                keys = list_use_keys(lease.host, lease.claim, len(lease.gpus))
+                unused = (At(key, 0) for key in keys)
+                yield Transaction((At(entry.key, entry.revision), *unused), (Delete(entry.key),))

@@ -6,7 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import format_exact, format_size
-from vgpumgr.pool.control.records import ClaimRecord, ClassRecord, GpuRecord, LeaseRecord, View
+from vgpumgr.pool.control.records import (
+    ClaimRecord,
+    ClassRecord,
+    GpuRecord,
+    LeaseRecord,
+    View,
+    is_among,
+)
 from vgpumgr.pool.control.tenants import Usage
 from vgpumgr.pool.scheduler.choosing import RANDOM, Chooser, open_chooser
 from vgpumgr.pool.scheduler.cluster import Cluster
@@ -89,6 +96,8 @@ class Placing:
             for demand in self._list_demands(claim)[:1]
         )
         self._choosers: dict[str, Chooser] = {}
+        #: the groups that are on no host of such a ``where``
+        self._elsewhere: dict[tuple[str, ...], frozenset[int]] = {}
         #: the hosts that have a claim of each anti-affinity group
         self._apart: dict[str, set[str]] = {}
         for lease in view.leases.values():
@@ -97,14 +106,21 @@ class Placing:
             self.take(Grant(lease.host, lease.gpus, lease.milli), lease.claim)
             if lease.claim in view.claims:
                 self._note_host(view.claims[lease.claim], lease.host)
-        self._close_gpus()
+        self._closed: set[str] = set()
+        for gpu in view.gpus.values():
+            if gpu.closed and (gpu.host, gpu.index) in self._where:
+                self._close(gpu)
 
-    def _close_gpus(self) -> None:
-        """Of those that take nothing new nothing is free."""
-        for gpu in self._view.gpus.values():
-            at = self._where.get((gpu.host, gpu.index)) if gpu.closed else None
-            if at is not None and (left := self._cluster.read_gpus(at[0])[at[1]]):
-                self.take(Grant(gpu.host, (gpu.index,), left), f"closed {gpu.index}")
+    def _close(self, gpu: GpuRecord) -> None:
+        """Of a GPU that takes nothing new nothing is free; again where something on it became smaller."""
+        number, place = self._where[gpu.host, gpu.index]
+        name = f"closed {gpu.index}"
+        if (known := f"{gpu.host}/{name}") in self._closed:
+            self._cluster.remove(known)
+            self._closed.remove(known)
+        if left := self._cluster.read_gpus(number)[place]:
+            self.take(Grant(gpu.host, (gpu.index,), left), name)
+            self._closed.add(known)
 
     def _list_demands(self, claim: ClaimRecord) -> list[Demand]:
         key = (claim.class_name, claim.gpus, claim.memory_bytes, claim.compute_percent)
@@ -137,6 +153,20 @@ class Placing:
         hosts = self._apart.get(claim.anti_affinity, set())
         return {number for host in hosts for number in self._on.get(host, ())}
 
+    def _list_elsewhere(self, claim: ClaimRecord) -> frozenset[int]:
+        """The groups of GPUs on hosts that it may not be on."""
+        where = self._view.find_where(claim)
+        if not where:
+            return frozenset()
+        if where not in self._elsewhere:
+            self._elsewhere[where] = frozenset(
+                number
+                for host, numbers in self._on.items()
+                if not is_among(host, where)
+                for number in numbers
+            )
+        return self._elsewhere[where]
+
     def find_least(self, claim: ClaimRecord) -> int:
         """The least that it takes of the GPUs of its class together; 0 where there are none."""
         return min((demand.total_milli for demand in self._list_demands(claim)), default=0)
@@ -154,7 +184,7 @@ class Placing:
             if chooser is None:
                 chooser = open_chooser(kind.policy, self._cluster, self._mix)
                 self._choosers[kind.policy] = chooser
-            choice = chooser.choose(demand, self._list_others(claim))
+            choice = chooser.choose(demand, self._list_elsewhere(claim) | self._list_others(claim))
             if choice is not None:
                 key = self._groups[choice.host]
                 host, gpus = key[0], self._gpus[key]
@@ -204,6 +234,8 @@ class Placing:
         demand = next((d for d in self._list_demands(claim) if state.model in d.models), None)
         if demand is None:
             return None, f"its GPUs are too small, or not of class {claim.class_name}"
+        if number in self._list_elsewhere(claim):
+            return None, f"the claim asks for {self._name_where(claim)}"
         if number in self._list_others(claim):
             return None, f"it has a claim of anti-affinity {claim.anti_affinity}"
         if reason := find_reason(state, demand):
@@ -228,7 +260,10 @@ class Placing:
             models = self._view.classes[claim.class_name].models
             of_class = f" of class {claim.class_name} ({' or '.join(models)})" if models else ""
             return f"no GPU{of_class} is large enough; the largest of the pool has {format_size(largest)}"
-        reasons = [explain_impossible(self._cluster.hosts, demand) for demand in demands]
+        hosts = [self._cluster.hosts[number] for number in self._list_near(claim)]
+        if not hosts:
+            return f"it asks for {self._name_where(claim)}, and there are {', '.join(sorted(self._on))}"
+        reasons = [explain_impossible(hosts, demand) for demand in demands]
         return None if None in reasons else _name_claim(str(reasons[0]))
 
     def explain(self, claim: ClaimRecord, usage: Usage) -> str:
@@ -238,26 +273,34 @@ class Placing:
         demands = self._list_demands(claim)
         if not demands:
             return "no GPU of the hosts that are ready is large enough, or of a model of its class"
-        possible = [d for d in demands if not explain_impossible(self._cluster.hosts, d)]
+        near, others = self._list_near(claim), self._list_others(claim)
+        hosts = [self._cluster.hosts[number] for number in near]
+        if not hosts:
+            return f"it asks for {self._name_where(claim)}, and no such host is ready"
+        possible = [d for d in demands if not explain_impossible(hosts, d)]
         if not possible:
-            return _name_claim(str(explain_impossible(self._cluster.hosts, demands[0])))
+            return _name_claim(str(explain_impossible(hosts, demands[0])))
         wanted = {model: demand for demand in possible for model in demand.models}
-        others = self._list_others(claim)
-        states = [
-            self._cluster.read_state(number)
-            for number in range(len(self._groups))
-            if number not in others
-        ]
+        states = [self._cluster.read_state(number) for number in near if number not in others]
         states = [state for state in states if state.model in wanted]
         if not states:
-            hosts = ", ".join(sorted(self._apart[claim.anti_affinity]))
-            return f"anti-affinity {claim.anti_affinity} has a claim on each host already: {hosts}"
+            names = ", ".join(sorted(self._apart[claim.anti_affinity]))
+            return f"anti-affinity {claim.anti_affinity} has a claim on each host already: {names}"
         if free := [wanted[state.model] for state in states if fits(state, wanted[state.model])]:
             # it would have been granted, but for the quota
             return usage.explain(claim, min(demand.total_milli for demand in free))
         nearest = max(states, key=lambda state: state.free_milli)
         reason = _name_claim(str(find_reason(nearest, wanted[nearest.model])))
-        return f"all are in use: {reason}{self._explain_closed(range(len(self._groups)))}"
+        return f"all are in use: {reason}{self._explain_closed(self._list_near(claim))}"
+
+    def _name_where(self, claim: ClaimRecord) -> str:
+        where = self._view.find_where(claim)
+        return f"{'a host' if len(where) > 1 else 'host'} {' or '.join(where)}"
+
+    def _list_near(self, claim: ClaimRecord) -> list[int]:
+        """The groups of GPUs on hosts that it may be on."""
+        elsewhere = self._list_elsewhere(claim)
+        return [number for number in range(len(self._groups)) if number not in elsewhere]
 
     def _explain_closed(self, numbers: Iterable[int]) -> str:
         """The end of a reason: the GPUs of these groups that take nothing new."""
@@ -319,6 +362,9 @@ class Placing:
         self._cluster.remove(f"{lease.host}/{claim.name}")
         grant = Grant(lease.host, tuple(sorted(chosen)), milli)
         self.take(grant, claim.name)
+        for gpu in gpus:
+            if gpu.closed and gpu.index in own:
+                self._close(gpu)
         return grant
 
 

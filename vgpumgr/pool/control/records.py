@@ -10,13 +10,14 @@ import json
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
-from vgpumgr.errors import PoolStoreError, UsageError, VgpumgrError
+from vgpumgr.errors import ClaimNotFoundError, PoolStoreError, UsageError, VgpumgrError
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.frozen import dataclass
-from vgpumgr.model.text import list_near
+from vgpumgr.model.text import format_vm, list_near
 from vgpumgr.pool.scheduler.model import GPU_MILLI
 from vgpumgr.pool.store.interface import At, Entry, Put, Snapshot
 
@@ -28,7 +29,9 @@ LEADER = f"{ROOT}leader"
 #: other programs neither read nor write them
 VERSION = 2
 #: by which version a pool is the first to have it
-TENANTS = ANTI_AFFINITY = USES = CLOSED_GPUS = 2
+TENANTS = ANTI_AFFINITY = USES = CLOSED_GPUS = WHERE = LATE = 2
+#: of claims
+STATES = ("granted", "waiting", "ending", "idle")
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 T = TypeVar("T")
@@ -155,7 +158,9 @@ NO_TENANT = TenantRecord("")
 class ClaimRecord:
     """What a VM, a process or a container may use: so many GPUs, of each so much memory and time; without both it is
     a whole one. ``host`` is where its lease is; ``why`` says why it has none, or not the one that it asks for.
-    ``tenant`` is whose it is; empty: of none. Claims with the same ``anti_affinity`` are on different hosts.
+    ``tenant`` is whose it is; empty: of none. Claims with the same ``anti_affinity`` are on different hosts. ``where``
+    has names or patterns of the hosts that it may be on; empty: any. One that binds ``late`` has a lease only while
+    something wants it.
     """
 
     name: str
@@ -169,11 +174,17 @@ class ClaimRecord:
     why: str = ""
     tenant: str = ""
     anti_affinity: str = ""
+    where: tuple[str, ...] = ()
+    late: bool = False
 
     @property
     def key(self) -> str:
         """Its place in the store."""
         return f"{ROOT}claim/{self.name}"
+
+    def may_be_on(self, host: str) -> bool:
+        """Whether it asks for that host, or for any."""
+        return is_among(host, self.where)
 
     def count_milli(self, memory_bytes: int) -> int:
         """How much of a GPU with so much memory it takes, in thousandths; more than all: such a GPU is too small."""
@@ -213,8 +224,9 @@ class LeaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class UseRecord:
-    """What has its slice by a claim's lease on a host: an attachment there, of a VM or of a run. Its absence is
-    compared where the claim is deleted or resized, and where the host removes the lease.
+    """What has its slice by a claim's lease on a host: an attachment there, of a VM or of a run. A lease of several
+    GPUs has one for each, by its ``number`` in the lease. Their absence is compared where the claim is deleted or
+    resized, and where the host removes the lease.
     """
 
     claim: str
@@ -226,21 +238,64 @@ class UseRecord:
     attachment: str
     #: of the lease
     token: int
+    number: int = 0
 
     @property
     def key(self) -> str:
         """Its place in the store."""
-        return use_key(self.host, self.claim)
+        return use_key(self.host, self.claim, self.number)
 
     @property
     def holder(self) -> str:
         """For people."""
         return f'{self.noun} "{self.name}" on host {self.host} (attachment {self.attachment})'
 
+    def describe_end(self) -> str:
+        """The command that gives it back."""
+        return f"vgpumgr detach {format_vm(self.name, self.uuid)} --attachment {self.attachment}"
 
-def use_key(host: str, claim: str) -> str:
-    """The place of what uses a claim's lease on a host."""
-    return f"{ROOT}use/{host}/{claim}"
+
+@dataclass(frozen=True, slots=True)
+class WantRecord:
+    """What wants the lease of a claim that binds late: a process of a host, while it runs; or anything there (None)."""
+
+    claim: str
+    host: str
+    pid: int | None = None
+    #: of the process, and the boot that it belongs to: a number is given again
+    start_ticks: int = 0
+    boot: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its place in the store."""
+        return want_key(self.claim)
+
+    @property
+    def holder(self) -> str:
+        """For people."""
+        process = "" if self.pid is None else f"process {self.pid} on "
+        return f"{process}host {self.host}"
+
+
+def want_key(claim: str) -> str:
+    """The place of what wants a claim that binds late."""
+    return f"{ROOT}want/{claim}"
+
+
+def use_key(host: str, claim: str, number: int = 0) -> str:
+    """The place of what uses one GPU of a claim's lease on a host."""
+    return f"{ROOT}use/{host}/{claim}" + (f"/{number}" if number else "")
+
+
+def list_use_keys(host: str, claim: str, gpus: int) -> list[str]:
+    """The places of all that can use a claim's lease of so many GPUs on a host."""
+    return [use_key(host, claim, number) for number in range(gpus)]
+
+
+def is_among(host: str, where: tuple[str, ...]) -> bool:
+    """Whether names or patterns of hosts mean that one; none mean any."""
+    return not where or any(fnmatchcase(host, pattern) for pattern in where)
 
 
 def check_name(name: str, what: str) -> None:
@@ -262,6 +317,11 @@ def find_named(records: Mapping[str, T], name: str, noun: str, error: type[Vgpum
         why=f"did you mean {' or '.join(near)}?" if near else None,
         hint=f"vgpumgr {noun} list",
     )
+
+
+def find_claim(view: View, name: str) -> ClaimRecord:
+    """Raises ClaimNotFoundError with near names."""
+    return find_named(view.claims, name, "claim", ClaimNotFoundError)
 
 
 def lease_key(host: str, claim: str) -> str:
@@ -303,11 +363,20 @@ class Life:
         return (self.machine, self.boot) == (other.machine, other.boot)
 
 
-Record = HostRecord | GpuRecord | ClassRecord | TenantRecord | ClaimRecord | LeaseRecord | UseRecord
+Record = (
+    HostRecord
+    | GpuRecord
+    | ClassRecord
+    | TenantRecord
+    | ClaimRecord
+    | LeaseRecord
+    | UseRecord
+    | WantRecord
+)
 
 
 #: fields that version 1 does not know
-_LATER = frozenset({"tenant", "anti_affinity", "closed"})
+_LATER = frozenset({"tenant", "anti_affinity", "closed", "where", "number", "late"})
 
 
 def format_record(record: object) -> str:
@@ -353,8 +422,10 @@ class View:
         self.claims: dict[str, ClaimRecord] = {}
         #: by HOST/CLAIM
         self.leases: dict[str, LeaseRecord] = {}
-        #: by HOST/CLAIM
+        #: by HOST/CLAIM, and HOST/CLAIM/NUMBER for GPUs of the lease after the first
         self.uses: dict[str, UseRecord] = {}
+        #: of claims that bind late, by claim
+        self.wants: dict[str, WantRecord] = {}
         self.alive: dict[str, Entry] = {}
         kinds: dict[str, tuple[Any, dict[str, Any]]] = {
             "host": (HostRecord, self.hosts),
@@ -364,6 +435,7 @@ class View:
             "claim": (ClaimRecord, self.claims),
             "lease": (LeaseRecord, self.leases),
             "use": (UseRecord, self.uses),
+            "want": (WantRecord, self.wants),
         }
         for key, entry in snapshot.entries.items():
             noun, _, name = key.removeprefix(ROOT).partition("/")
@@ -391,6 +463,10 @@ class View:
         prefix = apart_key("")
         return [key for key in self._entries if key.startswith(prefix) and key not in known]
 
+    def list_forgotten(self) -> list[str]:
+        """What wants claims that are no more."""
+        return [want.key for want in self.wants.values() if want.claim not in self.claims]
+
     def at(self, key: str) -> At:
         """The comparison that an entry, or its absence, is still as in this view."""
         entry = self._entries.get(key)
@@ -409,18 +485,38 @@ class View:
         return self.leases.get(f"{claim.host}/{claim.name}") if claim.host else None
 
     def find_state(self, claim: ClaimRecord) -> str:
-        """``granted``, ``waiting`` or ``ending``."""
+        """``granted``, ``waiting`` or ``ending``; ``idle`` where it binds late, and nothing wants it."""
         if claim.is_ending:
             return "ending"
-        return "granted" if self.find_lease(claim) else "waiting"
+        if self.find_lease(claim):
+            return "granted"
+        return "waiting" if self.is_wanted(claim) else "idle"
+
+    def is_wanted(self, claim: ClaimRecord) -> bool:
+        """Whether it is to have a lease."""
+        return not claim.late or claim.name in self.wants
+
+    def find_where(self, claim: ClaimRecord) -> tuple[str, ...]:
+        """The hosts that it may be on: that of what wants it, where it binds late."""
+        want = self.wants.get(claim.name) if claim.late else None
+        return claim.where if want is None else (want.host,)
 
     def find_tenant(self, claim: ClaimRecord) -> TenantRecord:
         """Whose the claim is; one without limits where it names none, or one that is gone."""
         return self.tenants.get(claim.tenant, NO_TENANT)
 
-    def find_use(self, claim: ClaimRecord) -> UseRecord | None:
-        """What has its slice by the claim's lease."""
-        return self.uses.get(f"{claim.host}/{claim.name}") if claim.host else None
+    def list_use_keys(self, claim: ClaimRecord) -> list[str]:
+        """The places of all that can use the claim's lease."""
+        if claim.host is None:
+            return []
+        lease = self.find_lease(claim)
+        gpus = max(claim.gpus, len(lease.gpus) if lease else 0)
+        return list_use_keys(claim.host, claim.name, gpus)
+
+    def list_uses(self, claim: ClaimRecord) -> list[UseRecord]:
+        """What has slices by the claim's lease, in the order of its GPUs."""
+        names = (key.removeprefix(f"{ROOT}use/") for key in self.list_use_keys(claim))
+        return [self.uses[name] for name in names if name in self.uses]
 
     def find_host_state(self, host: str) -> str:
         """Its state; of one that is not heard since a moment ago, which no controller has written yet, too."""

@@ -1,0 +1,246 @@
+"""Claims that bind late: a lease while a command runs by them, or from ``claim bind`` to ``claim release``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.boards import A100, make_gpu
+from tests.support.cli import Cli
+from tests.support.pool_host import PoolHost, choose_machine
+from tests.unit.test_pool_attach import SHARE, attach, refuse
+from tests.unit.test_pool_claims import await_true, make_pool, ok, refused, serving
+from tests.unit.test_pool_claims import cli as cli
+from tests.unit.test_pool_tenants import make_store, run, share, write
+from tests.unit.test_pool_versions import make_old
+from vgpumgr.app.application import Application
+from vgpumgr.app.operations.runs import bind_claim
+from vgpumgr.errors import ClaimInUseError, ClaimNotGrantedError, RunnerGoneError, VgpumgrError
+from vgpumgr.pool.control.records import HostRecord, View, WantRecord, alive_key, put, want_key
+from vgpumgr.pool.membership import open_pool
+from vgpumgr.pool.store.interface import Delete, Transaction
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PoolHost:
+    """A host with one GPU, in a pool of its own."""
+    choose_machine(tmp_path / "a", monkeypatch)
+    return PoolHost(tmp_path, [make_gpu(A100, 0, None)])
+
+
+@contextmanager
+def process() -> Iterator[int]:
+    """One that runs until the end of the block."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        yield child.pid
+    finally:
+        child.communicate(b"\n")
+
+
+def state(host: PoolHost, name: str) -> str:
+    return str(host.ask("show", name)["state"])
+
+
+def test_a_lease_begins_and_ends_with_what_wants_it(host: PoolHost) -> None:
+    host.claim("one", "whole", late=True)
+    host.claim("two", "whole", late=True)
+    assert (state(host, "one"), state(host, "two")) == ("idle", "idle")
+    assert host.view().leases == {}
+    error = refuse(ClaimNotGrantedError, lambda: attach(host, claim="one"))
+    assert error.hint == "vgpumgr claim bind one"
+    assert host.ask("bind", "one")["state"] == "granted"
+    waits = host.ask("bind", "two")
+    assert (waits["state"], waits["place"]) == ("waiting", 1)
+    assert "all are in use" in waits["why"]
+    attach(host, claim="one")
+    refuse(ClaimInUseError, lambda: host.ask("release", "one"))
+    host.service.detach("vm01")
+    for _ in range(3):
+        host.round()
+    assert (state(host, "one"), state(host, "two")) == ("idle", "granted")
+    assert host.ask("show", "one")["why"] is None
+    host.ask("release", "two")
+    for _ in range(2):
+        host.round()
+    assert (state(host, "two"), host.view().leases, host.view().wants) == ("idle", {}, {})
+
+
+def test_a_process_that_has_ended_wants_nothing(host: PoolHost) -> None:
+    host.claim("one", "whole", late=True)
+    with process() as pid:
+        found = bind_claim(host.parts, "one", pid)
+        assert (found.state, found.binding, found.why) == ("granted", "late", None)
+        # another one has it: both name it
+        error = refuse(ClaimInUseError, lambda: bind_claim(host.parts, "one", os.getpid()))
+        assert error.held_by == (f"process {pid} on host a",)
+        assert bind_claim(host.parts, "one", pid).state == "granted"
+        host.round()
+        assert state(host, "one") == "granted"
+    with process() as pid:  # no round since the first one has ended
+        assert bind_claim(host.parts, "one", pid).state == "granted"
+        attach(host, claim="one")
+    with process() as pid:
+        refuse(ClaimInUseError, lambda: bind_claim(host.parts, "one", pid))
+    host.service.detach("vm01")
+    for _ in range(2):
+        host.round()
+    assert (state(host, "one"), host.view().wants) == ("idle", {})
+    refuse(RunnerGoneError, lambda: bind_claim(host.parts, "one", pid))
+
+
+@pytest.mark.parametrize("other", [{"start_ticks": 1}, {"boot": "another"}])
+def test_a_process_of_the_same_number_is_another_one(host: PoolHost, other: dict[str, Any]) -> None:
+    host.claim("one", "whole", late=True)
+    with process() as pid:
+        bind_claim(host.parts, "one", pid)
+        want = host.view().wants["one"]
+        with open_pool(None) as pool:
+            pool.store.transact(Transaction((), (put(replace(want, **other)),)))
+        host.round()
+        assert host.view().wants == {}
+
+
+def test_what_is_attached_keeps_the_lease_after_its_process(host: PoolHost) -> None:
+    """As a VM that a command attached: it is the attachment that uses the claim."""
+    host.claim("one", SHARE, late=True)
+    with process() as pid:
+        bind_claim(host.parts, "one", pid)
+        attach(host, claim="one")
+    for _ in range(3):
+        host.round()
+    assert state(host, "one") == "granted"
+    host.service.detach("vm01")
+    for _ in range(2):
+        host.round()
+    assert (state(host, "one"), host.view().leases) == ("idle", {})
+
+
+def test_of_several_gpus_the_last_one_ends_the_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose_machine(tmp_path / "a", monkeypatch)
+    host = PoolHost(tmp_path, [make_gpu(A100, 0, None), make_gpu(A100, 1, None)])
+    host.claim("one", SHARE, gpus=2, late=True)
+    host.ask("bind", "one")
+    first, second = attach(host, claim="one").attachments
+    host.service.detach("vm01", attachment=first.id)
+    host.round()
+    assert state(host, "one") == "granted"
+    host.service.detach("vm01", attachment=second.id)
+    for _ in range(2):
+        host.round()
+    assert state(host, "one") == "idle"
+
+
+def test_a_lease_is_not_held_for_what_has_gone_meanwhile(
+    host: PoolHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the plan and its writing: the store compares."""
+    host.claim("one", SHARE, late=True)
+    host.ask("bind", "one")
+    hold = host.leases.hold
+
+    def lose(part: Any, user: Any) -> None:
+        with open_pool(None) as pool:
+            pool.store.transact(Transaction((), (Delete(want_key("one")),)))
+        hold(part, user)
+
+    monkeypatch.setattr(host.leases, "hold", lose)
+    with pytest.raises(VgpumgrError, match="claim one"):
+        attach(host, claim="one")
+    assert host.view().uses == {}
+
+
+def test_a_grant_compares_what_wants_it() -> None:
+    from vgpumgr.pool.control.controller import Controller
+    from vgpumgr.pool.control.records import Timing
+
+    store = make_store(hosts=1)
+    want = WantRecord("late", "h0", 1)
+    write(store, put(replace(share("late"), late=True)), put(want))
+    view = View(store.range("p/"))
+    (grant,) = list(Controller("c", Timing(), lambda: 0.0).plan(view))
+    write(store, Delete(want.key))
+    assert store.transact(grant) is None
+
+
+def test_it_gets_gpus_of_the_host_that_wants_it() -> None:
+    store = make_store(hosts=3)
+    for number in range(3):
+        write(store, put(replace(share(f"c{number}", percent=90), late=True)))
+    write(store, *(put(WantRecord(f"c{number}", "h1", 1)) for number in range(3)))
+    view = run(store)
+    assert {lease.host for lease in view.leases.values()} == {"h1"}
+    assert len(view.leases) == 2
+    (left,) = [claim for claim in view.claims.values() if claim.host is None]
+    assert left.why.startswith("all are in use: ")
+    # its host is not there
+    write(store, Delete(alive_key("h1")))
+    assert run(store).claims[left.name].why == "it asks for host h1, and no such host is ready"
+    # another host wants one that is granted: the lease of before ends first
+    held = next(iter(view.leases.values())).claim
+    write(store, put(WantRecord(held, "h2", 1)))
+    assert run(store).leases[f"h1/{held}"].is_ending
+    write(store, Delete(f"p/lease/h1/{held}"))
+    assert run(store).claims[held].host == "h2"
+
+
+def test_a_claim_that_is_deleted_leaves_nothing(host: PoolHost) -> None:
+    host.claim("one", "whole", late=True)
+    host.ask("bind", "one")
+    host.ask("delete", "one")
+    for _ in range(3):
+        host.round()
+    view = host.view()
+    assert (view.claims, view.leases, view.wants) == ({}, {}, {})
+
+
+def test_by_command(cli: Cli) -> None:
+    make_pool(cli)
+    with serving():
+        words = ("claim", "create", "one", "--profile", "whole", "--binding", "late", "-o", "json")
+        found = ok(cli.run(*words))["claim"]
+        assert (found["state"], found["binding"], found["wanted_by"]) == ("idle", "late", None)
+        assert ok(cli.run("pool", "status", "-o", "json"))["claims"]["idle"] == 1
+        assert cli.run("claim", "wait", "one").code == 8
+        bound = ok(cli.run("claim", "bind", "one", "-o", "json"))["claim"]
+        assert (bound["lease"]["host"], bound["wanted_by"]) == ("a", {"host": "a", "pid": None})
+        ok(cli.run("claim", "release", "one", "-o", "json"))
+        ok(cli.run("claim", "release", "one", "-o", "json"))
+        show = ("claim", "show", "one", "-o", "json")
+        await_true(lambda: ok(cli.run(*show))["claim"]["state"] == "idle")
+        ok(cli.run("claim", "create", "two", "--profile", "whole", "-o", "json"))
+        assert ok(cli.run("claim", "bind", "two", "-o", "json"))["claim"]["state"] == "granted"
+    refused(cli.run("claim", "release", "two", "-o", "json"), "VG100", 2)
+    refused(cli.run("claim", "bind", "none", "-o", "json"), "VG383", 5)
+    refused(cli.run("claim", "release", "none", "-o", "json"), "VG383", 5)
+    make_old()
+    refused(cli.run("claim", "create", "old", *words[3:]), "VG382", 7)
+    refused(cli.run("claim", "bind", "one", "-o", "json"), "VG382", 7)
+
+
+def test_on_a_host_that_it_does_not_ask_for(cli: Cli) -> None:
+    make_pool(cli)
+    with open_pool(None) as pool:
+        pool.store.transact(Transaction((), (put(HostRecord("b", "other")),)))
+        gpu = pool.view().gpus["a/0000"]
+        other = put(replace(gpu, host="b"))
+        pool.store.transact(Transaction((), (other,)))
+    words = ("--profile", "whole", "--binding", "late", "--where", "b", "-o", "json")
+    ok(cli.run("claim", "create", "one", *words))
+    error = refused(cli.run("claim", "bind", "one", "-o", "json"), "VG388", 6)
+    assert error["why"] == "it may be on b, and this is host a"
+
+
+def test_an_application_without_a_pool_binds_nothing(host: PoolHost) -> None:
+    application = Application(host.machine, host.bench.service.parts)
+    refuse(VgpumgrError, lambda: application.bind_claim("one", os.getpid()))
