@@ -32,7 +32,9 @@ def run(small: bool = False) -> Iterable[Figure]:
         wait_for(lambda: (host.read("status")["pool"] or {}).get("answers"), "the daemon serves")
         host.call("claim", "create", "late", *_SHARE, *_LATE)
         host.call("claim", "create", "reserved", *_SHARE)
-        words = [[*ON_MACHINE, "run", "--claim", name, "--", "true"] for name in ("late", "reserved")]
+        words = [
+            [*ON_MACHINE, "run", "--claim", name, "--", "true"] for name in ("late", "reserved")
+        ]
         late, reserved = seconds(*words, runs=1 if small else 15)
         goal, met = at_most(1.2, late, reserved)
         yield Figure(
