@@ -242,6 +242,8 @@ static uint64_t some_word(struct guest *g, const struct operation *o, const stru
 		return guest_once_in(g, 4) ? guest_roll(g) % 9000 : 0;
 	if (!strcmp(f->name, "attribute"))
 		return guest_once_in(g, 4) ? small(g, 20) : attributes[guest_roll(g) % (sizeof(attributes) / sizeof(attributes[0]))];
+	if (o->id == VG_OP_cuCtxSetLimit && !strcmp(f->name, "value")) /* more and less than the driver's own */
+		return guest_roll(g) % 2048;
 	if (!strcmp(f->name, "set") || !strcmp(f->name, "only"))
 		return small(g, 1);
 	if (!strcmp(f->name, "cooperative") || !strcmp(f->name, "remove") || !strcmp(f->name, "waits") ||

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.coverage import read_coverage
+from tests.support.coverage import read_coverage, read_functions
 from tests.unit.calls_rig import RULES, SPARSE_RULES, WORKER_RULES
 from tests.unit.test_codegen import _include
 from tests.unit.transport_rig import LIB
@@ -164,6 +165,10 @@ def test_a_short_run_reaches_the_operations(tmp_path: Path) -> None:
     assert gated <= {*shares}
     short = {path.name: f"{shares[path]:.0%}" for path in sorted(gated) if shares[path] < GATE}
     assert not short, f"below {GATE:.0%} of its lines"
+    functions = read_functions(tmp_path, NATIVE / "worker" / "ops_nodes.c")
+    functions |= read_functions(tmp_path, NATIVE / "worker" / "graph_reads.c")
+    names = ("graph_condition", "graph_conditional", "graph_body")
+    assert {n: s for n in names if (s := functions[f"wk_do_{n}"]) < GATE} == {}
 
 
 def fuzz_mathematics(directory: Path, sanitizer: str) -> list[int]:
@@ -195,6 +200,12 @@ def test_calls_of_mathematics_libraries_harm_nobody(sanitizer: str, tmp_path: Pa
     assert accepted > 1000 < refused
 
 
+def name_family(function: str) -> str:
+    """Functions of cuSOLVER that differ in the type, and those that read an object, are reached together."""
+    name = re.sub("^call_cusolverDn[XSDCZ](sy|he|or|un)?", "", function)
+    return "Get" if "Get" in name else name
+
+
 def test_they_reach_the_code_for_mathematics_libraries(tmp_path: Path) -> None:
     fuzz_mathematics(tmp_path, "coverage")
     shares = read_coverage(tmp_path)
@@ -205,6 +216,10 @@ def test_they_reach_the_code_for_mathematics_libraries(tmp_path: Path) -> None:
     }
     assert not short, f"below {GATE:.0%} of its lines"
     assert {*MATHEMATICS} <= {path.name for path in shares}
+    functions = read_functions(tmp_path, NATIVE / "generated" / "vg_solver_calls.c")
+    assert len(functions) == len(parse_blas(SOLVERS, SOLVER))
+    reached = {name_family(name) for name, share in functions.items() if share}
+    assert reached == {*map(name_family, functions)}
 
 
 @pytest.mark.xdist_group("fuzz-address")
@@ -222,25 +237,17 @@ def test_a_module_stays_while_its_function_is_launched(
     assert run(program) == ""
 
 
+GRAPHS = {
+    "graphs": (
+        "hosts", "edges", "elsewhere", "given", "invalid", "over", "child", "many", "context", "later",
+    ),
+    "conditionals": ("deciding", "inner", "body", "stale", "lost", "gone", "late", "deep"),
+}  # fmt: skip
+
+
 @each_sanitizer
 def test_graphs_take_no_more_than_they_are_charged_for(sanitizer: str, tmp_path: Path) -> None:
-    program = build(tmp_path, ("graphs.c", "lane.c"), sanitizer)
-    cases = (
-        "hosts",
-        "edges",
-        "elsewhere",
-        "given",
-        "invalid",
-        "over",
-        "child",
-        "many",
-        "context",
-        "later",
-        "deciding",
-        "body",
-        "stale",
-        "lost",
-        "deep",
-    )
-    for case in cases:
-        run(program, case)
+    for name, cases in GRAPHS.items():
+        program = build(tmp_path, (f"{name}.c", "lane.c"), sanitizer)
+        for case in cases:
+            run(program, case)

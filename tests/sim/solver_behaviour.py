@@ -22,6 +22,7 @@ from tests.sim.solver_client import (
     Solver,
     definite,
 )
+from tests.sim.solver_refusals import refused_reductions
 
 SIDE = 8
 
@@ -218,6 +219,7 @@ CASES = {
     case.__name__: case
     for case in (
         streams, capture, wild_address, few_bytes, wild_batch, refusals, objects, handles, threads, without_context,
+        refused_reductions,
     )
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ from tests.sim.solver_client import (
     UPPER,
     VALUES,
     VECTORS,
+    C,
     N,
     Solver,
     close,
@@ -51,6 +52,7 @@ def generalised(s: Solver) -> None:
                         factor @ factor.conj().T if uplo == LOWER else factor.conj().T @ factor
                     )
                     close(product, b, letter)
+        assert s.ask("XsyevjGetSweeps", made) == [1]
         # B is not definite: info names the minor, behind the n of A
         x, lda = s.matrix(a)
         y, ldb = s.matrix(-b)
@@ -81,17 +83,22 @@ def tridiagonal(s: Solver) -> None:
             s.do(name, *shapes, *s.area(letter, name, *shapes), info)
             off = s.vector(e, n - 1, real)
             t = np.diag(s.vector(d, n, real)) + np.diag(off, 1) + np.diag(off, -1)
-            c = draw(random, letter, n, 3)
-            y, ldc = s.matrix(c)
-            name, shapes = f"{letter}{orth}mtr", (LEFT, uplo, N, n, 3, x, lda, tau, y, ldc)
-            s.do(name, *shapes, *s.area(letter, name, *shapes), info)
+            products = []
+            for side, op in ((LEFT, N), (LEFT, C), (RIGHT, N), (RIGHT, C)):
+                c = draw(random, letter, *((n, 3) if side == LEFT else (3, n)))
+                y, ldc = s.matrix(c)
+                name, shapes = f"{letter}{orth}mtr", (side, uplo, op, *c.shape, x, lda, tau, y, ldc)
+                s.do(name, *shapes, *s.area(letter, name, *shapes), info)
+                products.append((side, op, c, s.read(y, *c.shape, dtype)))
             name, shapes = f"{letter}{orth}gtr", (uplo, n, x, lda, tau)
             s.do(name, *shapes, *s.area(letter, name, *shapes), info)
             assert s.infos(info) == [0]
             q = s.read(x, n, n, dtype)
             close(q @ t @ q.conj().T, a, letter)
             close(q.conj().T @ q, np.eye(n), letter)
-            close(s.read(y, n, 3, dtype), q @ c, letter)
+            for side, op, c, product in products:
+                turned = q if op == N else q.conj().T
+                close(product, turned @ c if side == LEFT else c @ turned, letter)
 
 
 def bidiagonal(s: Solver) -> None:

@@ -22,7 +22,8 @@ HOST_SIDE = (
 )  # fmt: skip
 KERNELS = (
     "launches", "functions", "linking", "graphs", "graph_objects", "graph_reads", "graph_memory",
-    "graph_allocations", "conditionals", "captures", "virtual", "textures", "texture_faults",
+    "graph_allocations", "conditionals", "conditional_rules", "captures", "virtual", "textures",
+    "texture_faults",
 )  # fmt: skip
 MIB = 1 << 20
 SLICE_1, SLICE_2, SLICE_3 = 0, 1, 2  # NVML_GPU_INSTANCE_PROFILE_*

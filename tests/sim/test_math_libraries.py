@@ -43,6 +43,10 @@ def test_behaviour(machine: Machine, short: str, case: str) -> None:
     run(machine, f"{short}_behaviour", case)
 
 
+def test_no_address_of_a_reduction_is_taken_unseen(machine: Machine) -> None:
+    assert int(run(machine, "solver_refusals")) > 30
+
+
 @pytest.mark.parametrize(("short", "release"), RELEASES)
 def test_names_and_versions_are_the_genuine_ones(short: str, release: str) -> None:
     name = NAMES[short]

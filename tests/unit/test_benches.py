@@ -19,9 +19,10 @@ QUICK = ("cli", "daemon", "inventory", "planner", "pool", "recovery", "top")
 
 
 COMPILED = pytest.param("ptx", marks=[pytest.mark.native, pytest.mark.cuda])
+WITH_A_WORKER = pytest.param("binding", marks=pytest.mark.native)
 
 
-@pytest.mark.parametrize("name", [*QUICK, COMPILED])
+@pytest.mark.parametrize("name", [*QUICK, COMPILED, WITH_A_WORKER])
 def test_a_benchmark_runs(name: str) -> None:
     figures = list(importlib.import_module(BENCHMARKS[name]).run(small=True))
     assert figures

@@ -21,6 +21,12 @@ from tests.unit.transport_rig import Rig
 
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
 
+
+def cases(program: str) -> list[str]:
+    source = (cuda_harness.PROGRAMS / f"{program}.c").read_text()
+    return re.findall(r'\{ "(\w+)", \w+ \}', source)
+
+
 GRAPHS = {
     case: program
     for program in (
@@ -30,24 +36,17 @@ GRAPHS = {
         "graph_memory",
         "graph_allocations",
         "conditionals",
+        "conditional_rules",
         "captures",
         "batches",
         "stream_memory",
         "attributes",
         "functions",
     )
-    for case in re.findall(
-        r'\{ "(\w+)", \w+ \}', (cuda_harness.PROGRAMS / f"{program}.c").read_text()
-    )
+    for case in cases(program)
 }
-TEXTURES = [
-    (program, case)
-    for program in ("textures", "texture_faults")
-    for case in re.findall(
-        r'\{ "(\w+)", \w+ \}', (cuda_harness.PROGRAMS / f"{program}.c").read_text()
-    )
-]
-VIRTUAL = re.findall(r'\{ "(\w+)", \w+ \}', (cuda_harness.PROGRAMS / "virtual.c").read_text())
+TEXTURES = [(p, case) for p in ("textures", "texture_faults") for case in cases(p)]
+VIRTUAL = cases("virtual")
 
 PROGRAMS = (
     "vectoradd",
@@ -150,6 +149,7 @@ REFUSED = {"wait_until_killed", "a_loop_without_end"}
 NAMED = {
     "picture_without": ("an event's node whose event is destroyed",),
     "memory_by_type": ("changing a graph's node of that type",),
+    "what_no_body_becomes": ("a copy with host memory in the body of a conditional node",),
     "what_a_node_is": ("changing a graph's node of that type",),
     "wrong_memory": ("memory of a graph for other processes or devices",),
     "as_deep_as_it_goes": (

@@ -25,7 +25,7 @@ from vgpumgr.app.application import Application
 from vgpumgr.app.operations.runs import bind_claim
 from vgpumgr.errors import ClaimInUseError, ClaimNotGrantedError, RunnerGoneError, VgpumgrError
 from vgpumgr.pool.control.records import HostRecord, View, WantRecord, alive_key, put, want_key
-from vgpumgr.pool.membership import open_pool
+from vgpumgr.pool.membership import Pool, open_pool
 from vgpumgr.pool.store.interface import Delete, Transaction
 
 
@@ -118,6 +118,7 @@ def test_what_is_attached_keeps_the_lease_after_its_process(host: PoolHost) -> N
     for _ in range(3):
         host.round()
     assert state(host, "one") == "granted"
+    assert not host.view().leases["a/one"].is_ending
     host.service.detach("vm01")
     for _ in range(2):
         host.round()
@@ -135,6 +136,7 @@ def test_of_several_gpus_the_last_one_ends_the_lease(
     host.service.detach("vm01", attachment=first.id)
     host.round()
     assert state(host, "one") == "granted"
+    assert not host.view().leases["a/one"].is_ending
     host.service.detach("vm01", attachment=second.id)
     for _ in range(2):
         host.round()
@@ -147,17 +149,26 @@ def test_a_lease_is_not_held_for_what_has_gone_meanwhile(
     """Between the plan and its writing: the store compares."""
     host.claim("one", SHARE, late=True)
     host.ask("bind", "one")
-    hold = host.leases.hold
+    change = Pool.change
 
-    def lose(part: Any, user: Any) -> None:
-        with open_pool(None) as pool:
-            pool.store.transact(Transaction((), (Delete(want_key("one")),)))
-        hold(part, user)
+    def lose(pool: Pool, compares: Any, changes: Any, refusal: Any) -> None:
+        monkeypatch.setattr(Pool, "change", change)
+        pool.store.transact(Transaction((), (Delete(want_key("one")),)))
+        change(pool, compares, changes, refusal)
 
-    monkeypatch.setattr(host.leases, "hold", lose)
+    monkeypatch.setattr(Pool, "change", lose)
     with pytest.raises(VgpumgrError, match="claim one"):
         attach(host, claim="one")
     assert host.view().uses == {}
+
+
+def test_a_lease_that_another_host_wants_is_not_used_here(host: PoolHost) -> None:
+    host.claim("one", SHARE, late=True)
+    host.ask("bind", "one")
+    with open_pool(None) as pool:
+        pool.store.transact(Transaction((), (put(WantRecord("one", "b")),)))
+    error = refuse(ClaimNotGrantedError, lambda: attach(host, claim="one"))
+    assert error.hint == "vgpumgr claim bind one"
 
 
 def test_a_grant_compares_what_wants_it() -> None:

@@ -105,7 +105,8 @@ def test_of_two_vms_that_take_a_gpu_each_one_is_refused(
     from vgpumgr.state.leases import ClaimUser
 
     host.claim("train", SHARE, gpus=2)
-    change, second = Pool.change, host.leases.find("train")[1].part
+    change = Pool.change
+    first, second = (one.part for one in host.leases.find("train"))
 
     def changing(pool: Pool, compares: Any, changes: Any, refusal: Any) -> None:
         monkeypatch.setattr(Pool, "change", change)
@@ -113,7 +114,8 @@ def test_of_two_vms_that_take_a_gpu_each_one_is_refused(
         change(pool, compares, changes, refusal)
 
     monkeypatch.setattr(Pool, "change", changing)
-    refuse(RolledBackError, lambda: attach(host))
+    user = ClaimUser("vm", "vm01", "this", "this")
+    refuse(ClaimNotGrantedError, lambda: host.leases.hold(first, user))
     assert list_users(host) == {"a/train/1": "other"}
 
 

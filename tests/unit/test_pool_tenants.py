@@ -31,7 +31,7 @@ from vgpumgr.pool.control.records import (
     alive_key,
     put,
 )
-from vgpumgr.pool.control.tenants import Usage, divide
+from vgpumgr.pool.control.tenants import Usage, divide, list_queue
 from vgpumgr.pool.membership import open_pool
 from vgpumgr.pool.operations import PoolOperations
 from vgpumgr.pool.scheduler.choosing import POLICY_NAMES, open_chooser
@@ -318,36 +318,6 @@ def test_split_by_command(cli: Cli) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("words", "number", "code", "says"),
-    [
-        ("tenant create Vision", "VG100", 2, "no name of a tenant"),
-        ("tenant create there", "VG394", 6, "there is a tenant there"),
-        ("tenant create x --gpus -1", "VG100", 2, "is not from 0"),
-        ("tenant create x --gpus nan", "VG100", 2, "is not from 0"),
-        ("tenant create x --gpus 0.0001", "VG100", 2, "more than three decimals"),
-        ("tenant create x --gpus many", "VG100", 2, "is not a number"),
-        ("tenant create x --weight 0", "VG100", 2, "0 is not from 1"),
-        ("tenant set there", "VG100", 2, "set what"),
-        ("tenant set their --gpus 1", "VG393", 5, "did you mean there?"),
-        ("tenant show none", "VG393", 5, "no tenant none"),
-        ("tenant delete none", "VG393", 5, "no tenant none"),
-        ("tenant split A --profile whole", "VG100", 2, "no name of a tenant"),
-        ("tenant split a --profile share:100GiB,5%", "VG100", 2, "cannot be divided"),
-        ("claim create x --profile whole --tenant their", "VG393", 5, "did you mean there?"),
-    ],
-)  # fmt: skip
-def test_each_bad_input_is_one_clear_error(
-    cli: Cli, words: str, number: str, code: int, says: str,
-) -> None:  # fmt: skip
-    make_pool(cli)
-    ok(cli.run("tenant", "create", "there", "-o", "json"))
-    before = ok(cli.run("tenant", "list", "-o", "json"))
-    error = refused(cli.run(*words.split(), "-o", "json"), number, code)
-    assert says in f"{error['error']} {error['why']}"
-    assert ok(cli.run("tenant", "list", "-o", "json")) == before
-
-
 def test_a_tenant_is_not_removed_while_a_claim_of_it_is_made(cli: Cli) -> None:
     """Both read the pool first; the one that writes last is refused."""
     make_pool(cli)
@@ -379,3 +349,44 @@ def test_quotas_are_thousandths_of_a_gpu() -> None:
         0,
         None,
     ]
+
+
+def test_of_equal_tenants_the_older_claim_goes_first() -> None:
+    for names in (("a", "b"), ("b", "a")):
+        store = make_store(gpus=1)
+        write(store, *(put(TenantRecord(name)) for name in names))
+        for name in names:  # one after the other: the second is younger
+            write(store, put(share(f"of-{name}", name, 60)))
+        assert list_granted(run(store)) == [f"of-{names[0]}"]
+
+
+def test_only_gpus_of_the_class_are_divided(cli: Cli) -> None:
+    make_pool(cli)
+    with open_pool(None) as pool:
+        gpu = pool.view().gpus["a/0001"]
+        kind = ClassRecord("of-one", models=(gpu.model,))
+        other = replace(gpu, model="another")
+        pool.store.transact(Transaction((), (put(other), put(kind))))
+    words = ("tenant", "split", "t", "--profile", "whole", "-o", "json")
+    assert ok(cli.run(*words, "--class", "of-one"))["tenants"][0]["shares"] == 1
+    assert ok(cli.run(*words))["tenants"][0]["shares"] == 2
+
+
+def test_the_list_has_those_last_that_their_quota_holds_up() -> None:
+    """By the least that each takes: of a class's largest GPUs, and a whole one of a class of whole GPUs."""
+    store = make_store(hosts=1, gpus=1, memory=16 * GIB)
+    write(store, put(GpuRecord("h0", 1, "GPU-big", "A100", 80 * GIB)))
+    write(store, put(ClassRecord("whole", whole=True)), put(ClassRecord("v", models=("V100",))))
+    write(store, put(TenantRecord("small", 400)))
+    claims = {
+        "fits": ClaimRecord("fits", "default", 1, 8 * GIB, 5.0, tenant="small"),  # 0.1 of 80 GiB
+        "whole": ClaimRecord("whole", "whole", 1, 8 * GIB, 5.0, tenant="small"),
+        "of-v": ClaimRecord("of-v", "v", 1, 8 * GIB, 5.0, tenant="small"),  # 0.5 of 16 GiB
+        "free": share("free"),
+    }
+    for name in ("whole", "of-v", "fits", "free"):
+        write(store, put(claims[name]))
+    view = View(store.range("p/"))
+    assert [one.name for one in list_queue(view, view.claims.values())] == [
+        "fits", "free", "whole", "of-v"
+    ]  # fmt: skip

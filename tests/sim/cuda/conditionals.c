@@ -1,92 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conditional nodes: what kernels decide, how often bodies run, how they are filled, read, changed and ended. */
-#include "graphs.h"
+#include "conditionals.h"
 
 #include <unistd.h>
-
-static CUfunction decide, count_down;
-
-static void begin_deciding(void)
-{
-	CUmodule module;
-
-	begin();
-	module = load_kernels();
-	decide = find_kernel(module, "decide");
-	count_down = find_kernel(module, "count_down");
-}
-
-static CUgraph new_graph(void)
-{
-	CUgraph g;
-
-	OK(cuGraphCreate(&g, 0));
-	return g;
-}
-
-static CUgraphConditionalHandle new_handle(CUgraph g, unsigned int initial, unsigned int flags)
-{
-	CUgraphConditionalHandle h = 0;
-
-	OK(cuGraphConditionalHandleCreate(&h, g, context, initial, flags));
-	EXPECT(h);
-	return h;
-}
-
-static CUgraphNodeParams conditional(CUgraphConditionalHandle h, CUgraphConditionalNodeType type, unsigned int size)
-{
-	CUgraphNodeParams p = { .type = CU_GRAPH_NODE_TYPE_CONDITIONAL };
-
-	p.conditional = (CUDA_CONDITIONAL_NODE_PARAMS){ .handle = h, .type = type, .size = size, .ctx = context };
-	return p;
-}
-
-static CUgraphNode conditional_node(CUgraph g, const CUgraphNode *deps, size_t n, CUgraphConditionalHandle h,
-				    CUgraphConditionalNodeType type, unsigned int size, CUgraph *bodies)
-{
-	CUgraphNodeParams p = conditional(h, type, size);
-	CUgraphNode node;
-
-	OK(cuGraphAddNode(&node, g, deps, NULL, n, &p));
-	memcpy(bodies, p.conditional.phGraph_out, size * sizeof(CUgraph));
-	return node;
-}
-
-static CUgraphNode kernel_node(CUgraph g, const CUgraphNode *deps, size_t n, CUfunction f, void **params)
-{
-	CUDA_KERNEL_NODE_PARAMS k = { .func = f, .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1,
-				      .blockDimY = 1, .blockDimZ = 1, .kernelParams = params };
-	CUgraphNode node;
-
-	OK(cuGraphAddKernelNode(&node, g, deps, n, &k));
-	return node;
-}
-
-static CUgraphNode deciding_node(CUgraph g, const CUgraphNode *deps, size_t n, CUgraphConditionalHandle h, unsigned int value)
-{
-	return kernel_node(g, deps, n, decide, (void *[]){ &h, &value });
-}
-
-static CUgraphNode counting_node(CUgraph g, const CUgraphNode *deps, size_t n, CUgraphConditionalHandle h, int at)
-{
-	CUdeviceptr p = word + 4 * at;
-
-	return kernel_node(g, deps, n, count_down, (void *[]){ &h, &p });
-}
-
-/* What a word is after so many turns of add_to, which tells how often it was run, and with what. */
-static unsigned int turns(unsigned int from, unsigned int times, unsigned int much)
-{
-	while (times--)
-		from = 3 * from + much;
-	return from;
-}
-
-static void run_graph(CUgraphExec e)
-{
-	OK(cuGraphLaunch(e, 0));
-	OK(cuCtxSynchronize());
-}
 
 /* A kernel decides before the node; what comes behind waits for the body. */
 static void either_or(void)
@@ -134,7 +50,8 @@ static void values_begin_anew(void)
 	run_graph(e);
 	run_graph(e);
 	EXPECT(value(0) == turns(0, 3, 1));
-	EXPECT(value(1) == turns(0, 2, 1) || value(1) == turns(0, 3, 1)); /* what it begins with is nowhere documented */
+	/* what it begins with is nowhere documented: here it is 0, which shows who relies on it */
+	EXPECT(value(1) == turns(0, 2, 1) || (!getenv("VGPUMGR_SIM") && value(1) == turns(0, 3, 1)));
 }
 
 static void loops(void)
@@ -307,78 +224,6 @@ static void what_a_node_is(void)
 	EXPECT_ERROR(CUDA_ERROR_NOT_SUPPORTED, cuGraphNodeSetParams(node, &p));
 }
 
-static void wrong_handles(void)
-{
-	begin_deciding();
-	CUgraph g = new_graph(), other = new_graph(), bodies[3];
-	CUgraphConditionalHandle h = new_handle(g, 0, 0), lost;
-	static const struct { CUgraphConditionalNodeType type; unsigned int size; } wrong[] = {
-		{ CU_GRAPH_COND_TYPE_IF, 0 }, { CU_GRAPH_COND_TYPE_IF, 3 }, { CU_GRAPH_COND_TYPE_WHILE, 0 },
-		{ CU_GRAPH_COND_TYPE_WHILE, 2 }, { CU_GRAPH_COND_TYPE_SWITCH, 0 }, { (CUgraphConditionalNodeType)7, 1 },
-	};
-	CUDA_GRAPH_INSTANTIATE_PARAMS made = { .flags = 0 };
-	CUgraphNode node;
-	CUgraphNodeParams p;
-	CUgraphExec e;
-
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphConditionalHandleCreate(&lost, g, context, 0, 2));
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphConditionalHandleCreate(&lost, (CUgraph)&g, context, 0, 0));
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphConditionalHandleCreate(NULL, g, context, 0, 0));
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphConditionalHandleCreate(&lost, g, (CUcontext)&g, 0, 0));
-	/* no node asks it */
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiate(&e, g, 0));
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiateWithParams(&e, g, &made));
-	EXPECT(made.result_out == CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED || made.result_out == CUDA_GRAPH_INSTANTIATE_ERROR);
-	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		p = conditional(h, wrong[i].type, wrong[i].size);
-		EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&node, g, NULL, NULL, 0, &p));
-	}
-	p = conditional(h, CU_GRAPH_COND_TYPE_IF, 1);
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&node, other, NULL, NULL, 0, &p)); /* another graph's */
-	p = conditional(h + 16, CU_GRAPH_COND_TYPE_IF, 1);
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&node, g, NULL, NULL, 0, &p));
-	p = conditional(h, CU_GRAPH_COND_TYPE_IF, 1);
-	p.conditional.ctx = (CUcontext)&p;
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&node, g, NULL, NULL, 0, &p));
-	node = conditional_node(g, NULL, 0, h, CU_GRAPH_COND_TYPE_SWITCH, 3, bodies);
-	p = conditional(h, CU_GRAPH_COND_TYPE_IF, 1);
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&node, g, NULL, NULL, 0, &p)); /* it has a node */
-	OK(cuGraphDestroyNode(node));
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphGetNodes(bodies[1], NULL, &(size_t){ 0 }));
-	node = conditional_node(g, NULL, 0, h, CU_GRAPH_COND_TYPE_IF, 1, bodies);
-	OK(cuGraphInstantiate(&e, g, 0));
-}
-
-static void what_no_body_has(void)
-{
-	begin_deciding();
-	CUgraph g = new_graph(), body, plain = new_graph(), copy;
-	CUgraphConditionalHandle h = new_handle(g, 1, CU_GRAPH_COND_ASSIGN_DEFAULT);
-	CUgraphNode node = conditional_node(g, NULL, 0, h, CU_GRAPH_COND_TYPE_IF, 1, &body), lost;
-	CUDA_HOST_NODE_PARAMS host = { call, NULL };
-	CUDA_MEM_ALLOC_NODE_PARAMS memory = { .poolProps = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-							     .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } },
-					      .bytesize = 64 };
-	CUgraphExec e, other;
-
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphAddHostNode(&lost, body, NULL, 0, &host));
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphAddEventRecordNode(&lost, body, NULL, 0, event()));
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemAllocNode(&lost, body, NULL, 0, &memory));
-	OK(cuGraphAddHostNode(&lost, plain, NULL, 0, &host));
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphAddChildGraphNode(&lost, body, NULL, 0, plain));
-	/* and what no graph with such a node is */
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphClone(&copy, g));
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphAddChildGraphNode(&lost, plain, NULL, 0, g));
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphDestroy(body));
-	add_node(body, NULL, 0, 0, 1);
-	e = instantiate(g);
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphNodeSetEnabled(e, node, 0));
-	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiate(&other, g, 0));
-	OK(cuGraphExecDestroy(e));
-	run_graph(instantiate(g)); /* one at a time */
-	EXPECT(value(0) == 1);
-}
-
 static CUgraphExecUpdateResult update(CUgraphExec e, CUgraph g, CUresult wanted)
 {
 	CUgraphExecUpdateResultInfo info;
@@ -405,7 +250,7 @@ static void changed_where_they_run(void)
 {
 	begin_deciding();
 	CUgraphNode adds, others;
-	CUgraph g = counting_graph(CU_GRAPH_COND_TYPE_WHILE, 3, 1, 1, &adds);
+	CUgraph g = counting_graph(CU_GRAPH_COND_TYPE_WHILE, 3, 1, 1, &adds), unused;
 	CUgraphExec e = instantiate(g), second;
 	CUdeviceptr p = word + 4;
 	unsigned int much = 10, now;
@@ -430,6 +275,10 @@ static void changed_where_they_run(void)
 	EXPECT(update(e, counting_graph(CU_GRAPH_COND_TYPE_WHILE, 2, 100, 0, &others), CUDA_SUCCESS) == CU_GRAPH_EXEC_UPDATE_SUCCESS);
 	run_graph(e);
 	EXPECT(value(1) == now);
+	update(e, g, CUDA_ERROR_INVALID_VALUE); /* which the second one has */
+	unused = counting_graph(CU_GRAPH_COND_TYPE_WHILE, 2, 100, 0, &others);
+	new_handle(unused, 0, 0);
+	update(e, unused, CUDA_ERROR_INVALID_VALUE);
 	EXPECT(update(e, counting_graph(CU_GRAPH_COND_TYPE_IF, 2, 1, 1, &others), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) ==
 	       CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED);
 	run_graph(second);
@@ -497,7 +346,7 @@ static void ended_by_their_streams(void)
 	OK(cuStreamBeginCaptureToGraph(inner, body, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
 	OK(cuStreamDestroy(s));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiate(&e, body, 0));
-	cuStreamEndCapture(inner, &same);
+	EXPECT(cuStreamEndCapture(inner, &same) != CUDA_SUCCESS);
 	OK(cuStreamDestroy(inner));
 	add(1, 1, 0);
 	EXPECT(value(1) == 1);
@@ -522,25 +371,6 @@ static void dropped_captures(void)
 	new_graph();
 }
 
-static void as_deep_as_it_goes(void)
-{
-	begin_deciding();
-	CUgraph outer = new_graph(), g = outer;
-	CUgraphConditionalHandle h;
-	CUgraphNodeParams p;
-	CUgraphNode node;
-
-	for (int i = 0; i < 64; i++)
-		conditional_node(g, NULL, 0, new_handle(outer, 1, CU_GRAPH_COND_ASSIGN_DEFAULT), CU_GRAPH_COND_TYPE_IF, 1, &g);
-	add_node(g, NULL, 0, 0, 1);
-	run_graph(instantiate(outer));
-	EXPECT(value(0) == 1);
-	h = new_handle(g, 1, 0);
-	p = conditional(h, CU_GRAPH_COND_TYPE_IF, 1);
-	EXPECT_ERROR(CUDA_ERROR_NOT_SUPPORTED, cuGraphAddNode(&node, g, NULL, NULL, 0, &p));
-	OK(cuGraphDestroy(outer));
-}
-
 static void a_loop_without_end(void)
 {
 	begin_deciding();
@@ -563,16 +393,6 @@ static void a_loop_without_end(void)
 	EXPECT(value(0) == 1);
 }
 
-static void a_handle_that_is_none(void)
-{
-	begin_deciding();
-	CUgraphConditionalHandle h = 12345;
-	unsigned int one = 1;
-
-	OK(cuLaunchKernel(decide, 1, 1, 1, 1, 1, 1, 0, 0, (void *[]){ &h, &one }, NULL));
-	EXPECT_ERROR(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
-}
-
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
@@ -583,15 +403,11 @@ int main(int argc, char **argv)
 		{ "one_inside_of_another", one_inside_of_another },
 		{ "while_a_stream_captures", while_a_stream_captures },
 		{ "what_a_node_is", what_a_node_is },
-		{ "wrong_handles", wrong_handles },
-		{ "what_no_body_has", what_no_body_has },
 		{ "changed_where_they_run", changed_where_they_run },
 		{ "ends", ends },
 		{ "ended_by_their_streams", ended_by_their_streams },
 		{ "dropped_captures", dropped_captures },
-		{ "as_deep_as_it_goes", as_deep_as_it_goes },
 		{ "a_loop_without_end", a_loop_without_end },
-		{ "a_handle_that_is_none", a_handle_that_is_none },
 		{ .name = NULL },
 	};
 

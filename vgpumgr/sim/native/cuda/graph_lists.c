@@ -44,23 +44,7 @@ static CUresult list_end(struct list *l, size_t *n)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode *nodes, size_t *n)
-{
-	struct list l = list_of(nodes, NULL, NULL, n);
-	struct graph *g;
-	CUresult r;
-
-	DRIVER_CHECK();
-	DRV_LOCKED();
-	r = n ? graph_get(handle, &g) : CUDA_ERROR_INVALID_VALUE;
-	if (r != CUDA_SUCCESS)
-		return r;
-	for (struct graph_node *node = g->nodes; node; node = node->next)
-		list_put(&l, node, NULL);
-	return list_end(&l, n);
-}
-
-CUresult cuGraphGetRootNodes(CUgraph handle, CUgraphNode *nodes, size_t *n)
+static CUresult list_nodes(CUgraph handle, CUgraphNode *nodes, size_t *n, bool roots)
 {
 	struct list l = list_of(nodes, NULL, NULL, n);
 	struct graph *g;
@@ -72,10 +56,20 @@ CUresult cuGraphGetRootNodes(CUgraph handle, CUgraphNode *nodes, size_t *n)
 	if (r != CUDA_SUCCESS)
 		return r;
 	for (struct graph_node *node = g->nodes; node; node = node->next) {
-		if (!node->n_deps)
+		if (!roots || !node->n_deps)
 			list_put(&l, node, NULL);
 	}
 	return list_end(&l, n);
+}
+
+CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode *nodes, size_t *n)
+{
+	return list_nodes(handle, nodes, n, false);
+}
+
+CUresult cuGraphGetRootNodes(CUgraph handle, CUgraphNode *nodes, size_t *n)
+{
+	return list_nodes(handle, nodes, n, true);
 }
 
 CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data, size_t *n)

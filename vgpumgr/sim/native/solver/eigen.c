@@ -30,7 +30,7 @@ static void run_syevd(struct job *j)
 {
 	int64_t n = j->n, size = (int64_t)bl_size(j->type), real = (int64_t)bl_size(sv_real(j->type));
 	/* the most that LAPACK takes of each kind */
-	int64_t elements = 2 * n * n + 6 * n + 64, reals = 2 * n * n + 5 * n + 64, integers = 5 * n + 16;
+	int64_t elements = sv_most_elements(n), reals = 2 * n * n + 5 * n + 64, integers = 5 * n + 16;
 	int64_t bytes = elements * size + reals * real + integers * (int64_t)sizeof(int);
 	char *area = sv_area(j, bytes);
 
@@ -46,25 +46,21 @@ int sv_syevd(void *handle, int type, int vectors, int uplo, int64_t n, void *a, 
 	     int *info, struct sv_object *object, int64_t batch)
 {
 	struct job j;
-	int status = sv_begin(handle, type, bl_is_complex(type) ? "heevd_" : "syevd_", &j);
+	int status = sv_begin_square(handle, type, bl_is_complex(type) ? "heevd_" : "syevd_", uplo, n, a, lda, &j);
 
+	if (status == SV_SUCCESS && (vectors < 0 || vectors > 1 || !sv_is_size(batch) || sv_most_elements(n) > INT32_MAX))
+		status = SV_INVALID_VALUE;
+	if (status == SV_SUCCESS)
+		status = sv_add_area(&j, area, bytes, sv_elements(n, 0));
 	if (status != SV_SUCCESS)
 		return status;
-	if (vectors < 0 || vectors > 1 || (uplo != BL_FILL_LOWER && uplo != BL_FILL_UPPER) || !sv_is_size(n) || sv_short(lda, n) ||
-	    !sv_is_size(batch) || bytes < sv_elements(n, 0) * (int64_t)bl_size(type))
-		return SV_INVALID_VALUE;
 	j.right = "NV"[vectors];
-	j.uplo = "LU"[uplo];
-	j.n = (int)n;
-	j.a = a;
-	j.lda = (int)lda;
 	j.w = w;
 	j.batch = (int)batch;
 	j.info = info;
 	if (batch)
 		sv_matrix(&j, a, n, n * batch, lda);
 	sv_span(&j, w, n * batch * (int64_t)bl_size(sv_real(type)));
-	sv_span(&j, area, bytes);
 	sv_span(&j, info, batch * (int64_t)sizeof *info);
 	j.compute = run_syevd;
 	if (object)

@@ -7,36 +7,6 @@
 
 enum { LETTER = 1 }; /* Fortran's length of a character, behind the arguments */
 
-static bool is_fill(int uplo)
-{
-	return uplo == BL_FILL_LOWER || uplo == BL_FILL_UPPER;
-}
-
-/* A square matrix and its factor's side. */
-static int begin_square(void *handle, int type, const char *routine, int uplo, int64_t n, const void *a, int64_t lda, struct job *j)
-{
-	int status = sv_begin(handle, type, routine, j);
-
-	if (status != SV_SUCCESS)
-		return status;
-	if (!is_fill(uplo) || !sv_is_size(n) || sv_short(lda, n))
-		return SV_INVALID_VALUE;
-	j->uplo = "LU"[uplo];
-	j->n = (int)n;
-	j->lda = (int)lda;
-	j->a = (void *)a;
-	return SV_SUCCESS;
-}
-
-/* Where its result goes, and an area of at least that many elements. */
-static int add_area(struct job *j, const void *area, int64_t bytes, int64_t elements)
-{
-	if (bytes < elements * (int64_t)bl_size(j->type))
-		return SV_INVALID_VALUE;
-	sv_span(j, area, bytes);
-	return SV_SUCCESS;
-}
-
 static void add_info(struct job *j, int *info)
 {
 	j->info = info;
@@ -67,10 +37,10 @@ static int factor(void *handle, int type, const char *routine, int uplo, int64_t
 		  int *info)
 {
 	struct job j;
-	int status = begin_square(handle, type, routine, uplo, n, a, lda, &j);
+	int status = sv_begin_square(handle, type, routine, uplo, n, a, lda, &j);
 
 	if (status == SV_SUCCESS)
-		status = add_area(&j, area, bytes, sv_elements(n, 0));
+		status = sv_add_area(&j, area, bytes, sv_elements(n, 0));
 	if (status != SV_SUCCESS)
 		return status;
 	sv_matrix(&j, a, n, n, lda);
@@ -99,7 +69,7 @@ static void run_potrs(struct job *j)
 int sv_potrs(void *handle, int type, int uplo, int64_t n, int64_t nrhs, const void *a, int64_t lda, void *b, int64_t ldb, int *info)
 {
 	struct job j;
-	int status = begin_square(handle, type, "potrs_", uplo, n, a, lda, &j);
+	int status = sv_begin_square(handle, type, "potrs_", uplo, n, a, lda, &j);
 
 	if (status == SV_SUCCESS && (!sv_is_size(nrhs) || sv_short(ldb, n)))
 		status = SV_INVALID_VALUE;
@@ -135,7 +105,7 @@ static void run_potrf_batched(struct job *j)
 int sv_potrf_batched(void *handle, int type, int uplo, int n, void *a, int lda, int *info, int batch)
 {
 	struct job j;
-	int status = begin_square(handle, type, "potrf_", uplo, n, a, lda, &j);
+	int status = sv_begin_square(handle, type, "potrf_", uplo, n, a, lda, &j);
 
 	if (status == SV_SUCCESS && batch < 0)
 		status = SV_INVALID_VALUE;
@@ -165,7 +135,7 @@ static void run_potrs_batched(struct job *j)
 int sv_potrs_batched(void *handle, int type, int uplo, int n, int nrhs, void *a, int lda, void *b, int ldb, int *info, int batch)
 {
 	struct job j;
-	int status = begin_square(handle, type, "potrs_", uplo, n, a, lda, &j);
+	int status = sv_begin_square(handle, type, "potrs_", uplo, n, a, lda, &j);
 
 	if (status == SV_SUCCESS && (batch < 0 || nrhs != 1 || sv_short(ldb, n)))
 		status = SV_INVALID_VALUE;
@@ -240,7 +210,7 @@ int sv_getrf(void *handle, int type, int64_t m, int64_t n, void *a, int64_t lda,
 	if (status == SV_SUCCESS && (!sv_is_size(m) || !sv_is_size(n) || sv_short(lda, m)))
 		status = SV_INVALID_VALUE;
 	if (status == SV_SUCCESS)
-		status = add_area(&j, area, bytes, sv_elements(m, n));
+		status = sv_add_area(&j, area, bytes, sv_elements(m, n));
 	if (status != SV_SUCCESS)
 		return status;
 	j.m = (int)m;
@@ -293,7 +263,7 @@ int sv_getrs(void *handle, int type, int trans, int64_t n, int64_t nrhs, const v
 	     void *b, int64_t ldb, int *info)
 {
 	struct job j;
-	int status = begin_square(handle, type, "getrs_", BL_FILL_LOWER, n, a, lda, &j);
+	int status = sv_begin_square(handle, type, "getrs_", BL_FILL_LOWER, n, a, lda, &j);
 
 	if (status == SV_SUCCESS && (trans < BL_OP_N || trans > BL_OP_C))
 		status = SV_INVALID_VALUE;
@@ -306,12 +276,11 @@ int sv_getrs(void *handle, int type, int trans, int64_t n, int64_t nrhs, const v
 static void run_sytrf(struct job *j)
 {
 	void (*sytrf)(const char *, const int *, void *, const int *, int *, void *, const int *, int *, size_t);
-	int elements = (int)sv_elements(j->n, 0);
-	void *area = sv_area(j, elements * (int64_t)bl_size(j->type));
+	int elements;
+	void *area = sv_work(j, sv_elements(j->n, 0), &elements);
 
 	if (!area)
 		return;
-	*j->info = 0;
 	*(void **)&sytrf = j->routine;
 	if (j->n)
 		sytrf(&j->uplo, &j->n, j->a, &j->lda, j->pivots, area, &elements, j->info, LETTER);
@@ -321,12 +290,12 @@ static void run_sytrf(struct job *j)
 int sv_sytrf(void *handle, int type, int uplo, int n, void *a, int lda, int *pivots, const void *area, int64_t bytes, int *info)
 {
 	struct job j;
-	int status = begin_square(handle, type, "sytrf_", uplo, n, a, lda, &j);
+	int status = sv_begin_square(handle, type, "sytrf_", uplo, n, a, lda, &j);
 
 	if (status == SV_SUCCESS && !pivots)
 		status = SV_INVALID_VALUE;
 	if (status == SV_SUCCESS)
-		status = add_area(&j, area, bytes, sv_elements(n, 0));
+		status = sv_add_area(&j, area, bytes, sv_elements(n, 0));
 	if (status != SV_SUCCESS)
 		return status;
 	j.pivots = pivots;
@@ -341,7 +310,7 @@ int sv_sytrs(void *handle, int type, int uplo, int64_t n, int64_t nrhs, const vo
 	     int *info)
 {
 	struct job j;
-	int status = begin_square(handle, type, "sytrs_", uplo, n, a, lda, &j);
+	int status = sv_begin_square(handle, type, "sytrs_", uplo, n, a, lda, &j);
 
 	if (status == SV_SUCCESS && !pivots)
 		status = SV_INVALID_VALUE;
@@ -372,12 +341,11 @@ static int begin_reflectors(void *handle, int type, const char *routine, int64_t
 static void run_geqrf(struct job *j)
 {
 	void (*geqrf)(const int *, const int *, void *, const int *, void *, void *, const int *, int *);
-	int elements = (int)sv_elements(j->m, j->n);
-	void *area = sv_area(j, elements * (int64_t)bl_size(j->type));
+	int elements;
+	void *area = sv_work(j, sv_elements(j->m, j->n), &elements);
 
 	if (!area)
 		return;
-	*j->info = 0;
 	*(void **)&geqrf = j->routine;
 	if (j->m && j->n)
 		geqrf(&j->m, &j->n, j->a, &j->lda, j->w, area, &elements, j->info);
@@ -392,7 +360,7 @@ int sv_geqrf(void *handle, int type, int64_t m, int64_t n, void *a, int64_t lda,
 	if (status == SV_SUCCESS && sv_short(lda, m))
 		status = SV_INVALID_VALUE;
 	if (status == SV_SUCCESS)
-		status = add_area(&j, area, bytes, sv_elements(m, n));
+		status = sv_add_area(&j, area, bytes, sv_elements(m, n));
 	if (status != SV_SUCCESS)
 		return status;
 	sv_matrix(&j, a, m, n, lda);
@@ -404,12 +372,11 @@ int sv_geqrf(void *handle, int type, int64_t m, int64_t n, void *a, int64_t lda,
 static void run_orgqr(struct job *j)
 {
 	void (*orgqr)(const int *, const int *, const int *, void *, const int *, const void *, void *, const int *, int *);
-	int elements = (int)sv_elements(j->m, j->n);
-	void *area = sv_area(j, elements * (int64_t)bl_size(j->type));
+	int elements;
+	void *area = sv_work(j, sv_elements(j->m, j->n), &elements);
 
 	if (!area)
 		return;
-	*j->info = 0;
 	*(void **)&orgqr = j->routine;
 	if (j->m && j->n)
 		orgqr(&j->m, &j->n, &j->k, j->a, &j->lda, j->w, area, &elements, j->info);
@@ -424,7 +391,7 @@ int sv_orgqr(void *handle, int type, int m, int n, int k, void *a, int lda, cons
 	if (status == SV_SUCCESS && (n > m || k > n || sv_short(lda, m)))
 		status = SV_INVALID_VALUE;
 	if (status == SV_SUCCESS)
-		status = add_area(&j, area, bytes, sv_elements(m, n));
+		status = sv_add_area(&j, area, bytes, sv_elements(m, n));
 	if (status != SV_SUCCESS)
 		return status;
 	sv_matrix(&j, a, m, n, lda);
@@ -437,13 +404,11 @@ static void run_ormqr(struct job *j)
 {
 	void (*ormqr)(const char *, const char *, const int *, const int *, const int *, const void *, const int *, const void *, void *,
 		      const int *, void *, const int *, int *, size_t, size_t);
-	/* as LAPACK's blocks, and their triangular factors */
-	int elements = (int)sv_elements(2 * j->m, 2 * j->n) + 65 * 64;
-	void *area = sv_area(j, elements * (int64_t)bl_size(j->type));
+	int elements;
+	void *area = sv_work(j, sv_both_sides(j->m, j->n), &elements);
 
 	if (!area)
 		return;
-	*j->info = 0;
 	*(void **)&ormqr = j->routine;
 	if (j->m && j->n && j->k)
 		ormqr(&j->side, &j->trans, &j->m, &j->n, &j->k, j->a, &j->lda, j->w, j->b, &j->ldb, area, &elements, j->info, LETTER,
@@ -464,7 +429,7 @@ int sv_ormqr(void *handle, int type, int side, int trans, int m, int n, int k, c
 	if (side < 0 || side > 1 || trans < BL_OP_N || trans > BL_OP_C || (pairs && trans == BL_OP_T) || k > rows ||
 	    sv_short(lda, rows) || sv_short(ldc, m))
 		return SV_INVALID_VALUE;
-	status = add_area(&j, area, bytes, sv_elements(m, n));
+	status = sv_add_area(&j, area, bytes, sv_elements(m, n));
 	if (status != SV_SUCCESS)
 		return status;
 	j.side = "LR"[side];

@@ -64,6 +64,29 @@ int sv_post(void *handle, const struct job *job)
 	return sv_status(bl_post(&copy->work, sv_handle(handle)->stream, false));
 }
 
+int sv_begin_square(void *handle, int type, const char *routine, int uplo, int64_t n, const void *a, int64_t lda, struct job *job)
+{
+	int status = sv_begin(handle, type, routine, job);
+
+	if (status != SV_SUCCESS)
+		return status;
+	if ((uplo != BL_FILL_LOWER && uplo != BL_FILL_UPPER) || !sv_is_size(n) || sv_short(lda, n))
+		return SV_INVALID_VALUE;
+	job->uplo = "LU"[uplo];
+	job->n = (int)n;
+	job->lda = (int)lda;
+	job->a = (void *)a;
+	return SV_SUCCESS;
+}
+
+int sv_add_area(struct job *job, const void *area, int64_t bytes, int64_t elements)
+{
+	if (bytes < elements * (int64_t)bl_size(job->type))
+		return SV_INVALID_VALUE;
+	sv_span(job, area, bytes);
+	return SV_SUCCESS;
+}
+
 void *sv_area(struct job *job, int64_t bytes)
 {
 	void *area = calloc(1, (size_t)bytes + 1);
@@ -71,5 +94,16 @@ void *sv_area(struct job *job, int64_t bytes)
 	if (!area)
 		for (int i = 0; i < job->batch; i++)
 			job->info[i] = -1;
+	return area;
+}
+
+void *sv_work(struct job *job, int64_t count, int *elements)
+{
+	void *area;
+
+	*elements = (int)sv_least(count, INT32_MAX);
+	area = sv_area(job, *elements * (int64_t)bl_size(job->type));
+	if (area)
+		*job->info = 0;
 	return area;
 }

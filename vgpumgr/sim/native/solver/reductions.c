@@ -10,37 +10,23 @@ enum { LETTER = 1 };
 
 static int add_area(struct job *j, const void *area, int64_t bytes, int64_t elements, int *info)
 {
-	if (bytes < elements * (int64_t)bl_size(j->type) || !info)
+	if (!info)
 		return SV_INVALID_VALUE;
 	j->info = info;
-	sv_span(j, area, bytes);
 	sv_span(j, info, sizeof *info);
-	return SV_SUCCESS;
+	return sv_add_area(j, area, bytes, elements);
 }
 
 static int begin_triangle(void *handle, int type, const char *routine, int uplo, int64_t n, void *a, int64_t lda, struct job *j)
 {
-	int status = sv_begin(handle, type, routine, j);
+	int status = sv_begin_square(handle, type, routine, uplo, n, a, lda, j);
 
-	if (status != SV_SUCCESS)
-		return status;
-	if ((uplo != BL_FILL_LOWER && uplo != BL_FILL_UPPER) || !sv_is_size(n) || sv_short(lda, n))
-		return SV_INVALID_VALUE;
-	j->uplo = "LU"[uplo];
-	j->n = (int)n;
-	j->a = a;
-	j->lda = (int)lda;
-	sv_matrix(j, a, n, n, lda);
-	return SV_SUCCESS;
+	if (status == SV_SUCCESS)
+		sv_matrix(j, a, n, n, lda);
+	return status;
 }
 
 /* ---- generalised eigenproblems of symmetric and Hermitian matrices */
-
-/* Work of any kind: LAPACK counts it in 32 bits. */
-static int64_t most_elements(int64_t n)
-{
-	return 2 * n * n + 6 * n + 64;
-}
 
 static void run_sygvd(struct job *j)
 {
@@ -50,7 +36,7 @@ static void run_sygvd(struct job *j)
 				void *, const int *, void *, const int *, int *, const int *, int *, size_t, size_t);
 	int64_t n = j->n, size = (int64_t)bl_size(j->type), real = (int64_t)bl_size(sv_real(j->type));
 	/* the most that LAPACK takes of each kind */
-	int elements = (int)most_elements(n), reals = (int)(2 * n * n + 5 * n + 64), integers = (int)(5 * n + 16);
+	int elements = (int)sv_most_elements(n), reals = (int)(2 * n * n + 5 * n + 64), integers = (int)(5 * n + 16);
 	char *area = sv_area(j, elements * size + reals * real + integers * (int64_t)sizeof(int)), *more;
 	int *numbers;
 
@@ -75,7 +61,7 @@ int sv_sygvd(void *handle, int type, int problem, int vectors, int uplo, int n, 
 	int status = begin_triangle(handle, type, bl_is_complex(type) ? "hegvd_" : "sygvd_", uplo, n, a, lda, &j);
 
 	if (status == SV_SUCCESS && (problem < 1 || problem > 3 || vectors < 0 || vectors > 1 || sv_short(ldb, n) ||
-				     most_elements(n) > INT32_MAX))
+				     sv_most_elements(n) > INT32_MAX))
 		status = SV_INVALID_VALUE;
 	if (status == SV_SUCCESS)
 		status = add_area(&j, area, bytes, sv_elements(n, 0), info);
@@ -99,12 +85,11 @@ int sv_sygvd(void *handle, int type, int problem, int vectors, int uplo, int n, 
 static void run_gebrd(struct job *j)
 {
 	void (*gebrd)(const int *, const int *, void *, const int *, void *, void *, void *, void *, void *, const int *, int *);
-	int elements = (int)sv_elements(j->m, j->n);
-	void *area = sv_area(j, elements * (int64_t)bl_size(j->type));
+	int elements;
+	void *area = sv_work(j, sv_elements(j->m, j->n), &elements);
 
 	if (!area)
 		return;
-	*j->info = 0;
 	*(void **)&gebrd = j->routine;
 	if (j->m && j->n)
 		gebrd(&j->m, &j->n, j->a, &j->lda, j->w, j->b, j->u, j->v, area, &elements, j->info);
@@ -146,12 +131,11 @@ static void run_orgbr(struct job *j)
 {
 	void (*orgbr)(const char *, const int *, const int *, const int *, void *, const int *, const void *, void *, const int *, int *,
 		      size_t);
-	int elements = (int)sv_elements(j->m, j->n);
-	void *area = sv_area(j, elements * (int64_t)bl_size(j->type));
+	int elements;
+	void *area = sv_work(j, sv_elements(j->m, j->n), &elements);
 
 	if (!area)
 		return;
-	*j->info = 0;
 	*(void **)&orgbr = j->routine;
 	if (j->m && j->n)
 		orgbr(&j->letter, &j->m, &j->n, &j->k, j->a, &j->lda, j->w, area, &elements, j->info, LETTER);
@@ -189,12 +173,11 @@ int sv_orgbr(void *handle, int type, int side, int m, int n, int k, void *a, int
 static void run_sytrd(struct job *j)
 {
 	void (*sytrd)(const char *, const int *, void *, const int *, void *, void *, void *, void *, const int *, int *, size_t);
-	int elements = (int)sv_elements(j->n, 0);
-	void *area = sv_area(j, elements * (int64_t)bl_size(j->type));
+	int elements;
+	void *area = sv_work(j, sv_elements(j->n, 0), &elements);
 
 	if (!area)
 		return;
-	*j->info = 0;
 	*(void **)&sytrd = j->routine;
 	if (j->n)
 		sytrd(&j->uplo, &j->n, j->a, &j->lda, j->w, j->b, j->u, area, &elements, j->info, LETTER);
@@ -225,12 +208,11 @@ int sv_sytrd(void *handle, int type, int uplo, int n, void *a, int lda, void *d,
 static void run_orgtr(struct job *j)
 {
 	void (*orgtr)(const char *, const int *, void *, const int *, const void *, void *, const int *, int *, size_t);
-	int elements = (int)sv_elements(j->n, 0);
-	void *area = sv_area(j, elements * (int64_t)bl_size(j->type));
+	int elements;
+	void *area = sv_work(j, sv_elements(j->n, 0), &elements);
 
 	if (!area)
 		return;
-	*j->info = 0;
 	*(void **)&orgtr = j->routine;
 	if (j->n)
 		orgtr(&j->uplo, &j->n, j->a, &j->lda, j->w, area, &elements, j->info, LETTER);
@@ -256,13 +238,11 @@ static void run_ormtr(struct job *j)
 {
 	void (*ormtr)(const char *, const char *, const char *, const int *, const int *, const void *, const int *, const void *, void *,
 		      const int *, void *, const int *, int *, size_t, size_t, size_t);
-	/* as LAPACK's blocks, and their triangular factors */
-	int elements = (int)sv_least(sv_elements(2 * (int64_t)j->m, 2 * (int64_t)j->n) + 65 * 64, INT32_MAX);
-	void *area = sv_area(j, elements * (int64_t)bl_size(j->type));
+	int elements;
+	void *area = sv_work(j, sv_both_sides(j->m, j->n), &elements);
 
 	if (!area)
 		return;
-	*j->info = 0;
 	*(void **)&ormtr = j->routine;
 	if (j->m && j->n)
 		ormtr(&j->side, &j->uplo, &j->trans, &j->m, &j->n, j->a, &j->lda, j->w, j->b, &j->ldb, area, &elements, j->info, LETTER,

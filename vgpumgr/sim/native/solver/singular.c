@@ -21,7 +21,7 @@ static void decompose(struct job *j, char left, char right, const struct parts *
 	typedef void complex_fn(const char *, const char *, const int *, const int *, void *, const int *, void *, void *, const int *,
 				void *, const int *, void *, const int *, void *, int *, size_t, size_t);
 	int64_t size = (int64_t)bl_size(j->type), sides = j->m + (int64_t)j->n;
-	int elements = (int)(70 * sides + 64);
+	int elements = (int)sv_least(70 * sides + 64, INT32_MAX);
 	char *area = sv_area(j, (elements + 6 * sides) * size);
 
 	if (!area)

@@ -74,9 +74,15 @@ int sv_begin(void *handle, int type, const char *routine, struct job *job);
 /* Memory that the job reaches. */
 void sv_span(struct job *job, const void *address, int64_t bytes);
 void sv_matrix(struct job *job, const void *address, int64_t rows, int64_t cols, int64_t ld);
+/* The same of a square matrix of which one half counts. */
+int sv_begin_square(void *handle, int type, const char *routine, int uplo, int64_t n, const void *a, int64_t lda, struct job *job);
+/* An area of the caller's of at least that many elements. A status. */
+int sv_add_area(struct job *job, const void *area, int64_t bytes, int64_t elements);
 int sv_post(void *handle, const struct job *job);
 /* Work areas of LAPACK's; NULL: there is no memory, and info says so. */
 void *sv_area(struct job *job, int64_t bytes);
+/* One of `count` elements, or of as many as LAPACK counts; info is 0. */
+void *sv_work(struct job *job, int64_t count, int *elements);
 static inline bool sv_short(int64_t ld, int64_t rows)
 {
 	return ld < (rows > 1 ? rows : 1) || ld > INT32_MAX;
@@ -99,6 +105,16 @@ enum { SV_BLOCK = 32 };
 static inline int64_t sv_elements(int64_t m, int64_t n)
 {
 	return SV_BLOCK * (m + n + 1);
+}
+/* For reflectors that are applied to a matrix: LAPACK's blocks, and their triangular factors. */
+static inline int64_t sv_both_sides(int64_t m, int64_t n)
+{
+	return sv_elements(2 * m, 2 * n) + 65 * 64;
+}
+/* The most of any kind that LAPACK takes for eigenvectors of a symmetric matrix. */
+static inline int64_t sv_most_elements(int64_t n)
+{
+	return 2 * n * n + 6 * n + 64;
 }
 
 /* ---- factors.c */

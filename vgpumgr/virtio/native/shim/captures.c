@@ -88,7 +88,7 @@ CUresult shim_capture_settle(unsigned channel)
 }
 
 /* Documented: it is not permitted, and the captures that it is forbidden for are of no use any more. */
-static CUresult spoil(uint64_t context, uint64_t stream)
+CUresult shim_capture_spoil(uint64_t context, uint64_t stream)
 {
 	struct vg_cuStreamQuery_request in = { .context = context, .hStream = stream };
 
@@ -111,7 +111,7 @@ CUresult shim_capture_safe(void)
 	}
 	pthread_mutex_unlock(&lock);
 	for (size_t i = 0; i < count; i++)
-		spoil(found[i].context, found[i].stream);
+		shim_capture_spoil(found[i].context, found[i].stream);
 	return count ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
 
@@ -134,7 +134,7 @@ CUresult shim_capture_refuse(uint64_t context, uint64_t stream, const char *what
 	if (!shim_capturing(context, stream, &r))
 		return r;
 	shim_unsupported(what, told);
-	return spoil(context, stream);
+	return shim_capture_spoil(context, stream);
 }
 
 bool shim_capture_begun(uint64_t context, uint64_t stream, CUstreamCaptureMode mode, uint64_t given)

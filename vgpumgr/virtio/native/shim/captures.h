@@ -15,6 +15,8 @@ CUresult shim_capture_safe(void);
 bool shim_capturing(uint64_t context, uint64_t stream, CUresult *r);
 /* For work that cannot be in a graph over this channel: an error, told once, if the stream captures. */
 CUresult shim_capture_refuse(uint64_t context, uint64_t stream, const char *what, atomic_flag *told);
+/* The capture is of no use any more: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED. */
+CUresult shim_capture_spoil(uint64_t context, uint64_t stream);
 /* One was begun by this thread, and a graph's handle is kept for it; false: out of memory. */
 /* `given`: the graph that it captures into, or 0. */
 bool shim_capture_begun(uint64_t context, uint64_t stream, CUstreamCaptureMode mode, uint64_t given);

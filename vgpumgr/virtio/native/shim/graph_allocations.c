@@ -123,7 +123,7 @@ SHIM_API CUresult cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGraph
 
 /* ---- captured: an empty node that the program adds, and goes on behind */
 
-static CUresult capture(CUstream stream, const struct graph_block *what)
+static CUresult capture(CUstream stream, uint64_t context, uint64_t id, const struct graph_block *what)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	const CUgraphNode *dependencies = NULL;
@@ -135,7 +135,7 @@ static CUresult capture(CUstream stream, const struct graph_block *what)
 	if (r == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
 		r = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	if (r == CUDA_SUCCESS && shim_graph_is_inside((uint64_t)graph))
-		r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		r = shim_capture_spoil(context, id);
 	if (r == CUDA_SUCCESS)
 		r = cuGraphAddEmptyNode(&node, graph, dependencies, count);
 	if (r == CUDA_SUCCESS)
@@ -143,14 +143,14 @@ static CUresult capture(CUstream stream, const struct graph_block *what)
 	return r == CUDA_SUCCESS ? enter(node, what) : r;
 }
 
-CUresult shim_capture_allocation(CUstream stream, uint64_t context, CUdevice device, size_t bytes, CUdeviceptr *out)
+CUresult shim_capture_allocation(CUstream stream, uint64_t id, uint64_t context, CUdevice device, size_t bytes, CUdeviceptr *out)
 {
 	struct graph_block what;
 	CUresult r = take(context, device, bytes, &what);
 
 	if (r != CUDA_SUCCESS)
 		return r;
-	r = capture(stream, &what);
+	r = capture(stream, context, id, &what);
 	if (r == CUDA_SUCCESS)
 		*out = what.address;
 	else
@@ -158,13 +158,13 @@ CUresult shim_capture_allocation(CUstream stream, uint64_t context, CUdevice dev
 	return r;
 }
 
-CUresult shim_capture_free(CUstream stream, CUdeviceptr address, bool *captured)
+CUresult shim_capture_free(CUstream stream, uint64_t id, uint64_t context, CUdeviceptr address, bool *captured)
 {
 	const struct graph_block what = { .address = address };
 	CUresult r = address ? graph_blocks_may_free(address) : CUDA_SUCCESS;
 
 	*captured = true;
-	return r == CUDA_SUCCESS && address ? capture(stream, &what) : r;
+	return r == CUDA_SUCCESS && address ? capture(stream, context, id, &what) : r;
 }
 
 /* ---- asked */

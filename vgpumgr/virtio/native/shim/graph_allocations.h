@@ -5,8 +5,8 @@
 
 #include "shim.h"
 
-CUresult shim_capture_allocation(CUstream stream, uint64_t context, CUdevice device, size_t bytes, CUdeviceptr *out);
+CUresult shim_capture_allocation(CUstream stream, uint64_t id, uint64_t context, CUdevice device, size_t bytes, CUdeviceptr *out);
 /* *captured: always. */
-CUresult shim_capture_free(CUstream stream, CUdeviceptr address, bool *captured);
+CUresult shim_capture_free(CUstream stream, uint64_t id, uint64_t context, CUdeviceptr address, bool *captured);
 
 #endif

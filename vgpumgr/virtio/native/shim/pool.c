@@ -290,7 +290,7 @@ static CUresult allocate_async(CUdeviceptr *out, size_t bytes, const struct shim
 	if (r == CUDA_SUCCESS && from && from->pool.device != device)
 		r = shim_unsupported("cuMemAllocFromPoolAsync from a pool of another device than the stream's", &told);
 	if (r == CUDA_SUCCESS && captures)
-		return shim_capture_allocation(handle, o.context, device, bytes, out);
+		return shim_capture_allocation(handle, o.stream, o.context, device, bytes, out);
 	if (r == CUDA_SUCCESS && !pool)
 		o.pool = pools[device].current;
 	got.context = o.context;
@@ -335,7 +335,7 @@ SHIM_API CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 	if (r == CUDA_SUCCESS)
 		r = shim_stream(hStream, &in.context, &in.stream);
 	if (r == CUDA_SUCCESS)
-		r = shim_capturing(in.context, in.stream, &r) ? shim_capture_free(hStream, dptr, &captured) : r;
+		r = shim_capturing(in.context, in.stream, &r) ? shim_capture_free(hStream, in.stream, in.context, dptr, &captured) : r;
 	if (r != CUDA_SUCCESS || !dptr || captured)
 		return r;
 	if (!shim_range_find(SHIM_RANGE_DEVICE, dptr, &range) || range.managed)

@@ -27,8 +27,10 @@ static bool charge(enum vg_limit what, uint64_t amount)
 {
 	bool granted = vg_charge_quietly(what, amount);
 
-	if (!granted && wk_frees_wait())
-		granted = vg_charge_quietly(what, amount);
+	if (!granted) {
+		wk_frees_wait();
+		granted = vg_charge_quietly(what, amount); /* also where the last end was between the two */
+	}
 	while (!granted && what == VG_LIMIT_DEVICE_MEMORY && wk_freed_wait())
 		granted = vg_charge_quietly(what, amount);
 	return granted || vg_charge(what, amount);

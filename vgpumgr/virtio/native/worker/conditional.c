@@ -57,10 +57,9 @@ void wk_conditionals_free(struct wk_graph *graph)
 
 bool wk_condition_is_known(const struct wk_object *graph, uint64_t condition)
 {
-	const struct wk_graph *all = wk_graph_all(graph);
-
-	for (uint32_t i = 0; i < all->conditions_count; i++)
-		if (all->conditions[i] == condition)
-			return true;
+	for (; graph->kind == WK_GRAPH; graph = graph->owner)
+		for (uint32_t i = 0; i < graph->graph->conditions_count; i++)
+			if (graph->graph->conditions[i] == condition)
+				return true;
 	return false;
 }

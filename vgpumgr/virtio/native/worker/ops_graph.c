@@ -166,9 +166,11 @@ CUresult wk_do_graph_instantiate(struct wk_call *c, const struct vg_graph_instan
 	if (!graph)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	r = wk_driver.cuGraphInstantiateWithFlags(&driver, from->driver, in->flags);
-	/* of one with conditional nodes there is one at a time, and the last may be on its way out */
-	if (r != CUDA_SUCCESS && wk_graph_all(from)->conditions_count && wk_frees_wait())
+	/* of one with conditional nodes there is one at a time, and the last may have been on its way out */
+	if (r != CUDA_SUCCESS && from->graph->conditionals) {
+		wk_frees_wait();
 		r = wk_driver.cuGraphInstantiateWithFlags(&driver, from->driver, in->flags);
+	}
 	if (r == CUDA_SUCCESS)
 		return wk_graph_put(c, WK_GRAPH_EXEC, in->created, driver, graph);
 	wk_graph_free(graph);
@@ -200,9 +202,11 @@ CUresult wk_do_graph_exec_update(struct wk_call *c, const struct vg_graph_exec_u
 		return r;
 	}
 	r = wk_driver.cuGraphExecUpdate_v2(exec->driver, graph->driver, &info);
-	/* as for an instantiation: the graph's last executable one may be on its way out */
-	if (r == CUDA_ERROR_INVALID_VALUE && wk_graph_all(graph)->conditions_count && wk_frees_wait())
+	/* as for an instantiation: the graph's last executable one may have been on its way out */
+	if (r == CUDA_ERROR_INVALID_VALUE && graph->graph->conditionals) {
+		wk_frees_wait();
 		r = wk_driver.cuGraphExecUpdate_v2(exec->driver, graph->driver, &info);
+	}
 	wk_nodes_refund(r == CUDA_SUCCESS ? exec->graph->weight : wk_graph_all(graph)->weight);
 	if (r == CUDA_SUCCESS) { /* it has nothing of what it had */
 		struct wk_holds before = exec->graph->holds;

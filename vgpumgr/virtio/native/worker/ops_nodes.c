@@ -278,18 +278,18 @@ CUresult wk_do_graph_condition(struct wk_call *c, const struct vg_graph_conditio
 {
 	struct wk_use use WK_USED = { .graph = NULL };
 	CUgraphConditionalHandle made = 0;
-	struct wk_graph *all;
+	struct wk_graph *g;
 	uint64_t *more;
 	CUresult r = in->flags & ~(uint32_t)CU_GRAPH_COND_ASSIGN_DEFAULT ? CUDA_ERROR_INVALID_VALUE :
 									    wk_graph_use(c, in->graph, &use);
 
 	if (r != CUDA_SUCCESS)
 		return r;
-	all = wk_graph_all(use.graph);
-	more = reallocarray(all->conditions, all->conditions_count + 1u, sizeof(*more));
+	g = use.graph->graph;
+	more = reallocarray(g->conditions, g->conditions_count + 1u, sizeof(*more));
 	if (!more)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	all->conditions = more;
+	g->conditions = more;
 	if (!wk_nodes_charge(1))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	r = wk_driver.cuGraphConditionalHandleCreate(&made, use.graph->driver, c->context->driver, in->initial, in->flags);
@@ -297,8 +297,8 @@ CUresult wk_do_graph_condition(struct wk_call *c, const struct vg_graph_conditio
 		wk_nodes_refund(1);
 		return r;
 	}
-	all->weight++;
-	all->conditions[all->conditions_count++] = made;
+	wk_graph_all(use.graph)->weight++;
+	g->conditions[g->conditions_count++] = made;
 	out->condition = made;
 	return CUDA_SUCCESS;
 }

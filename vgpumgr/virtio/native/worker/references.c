@@ -40,7 +40,10 @@ static bool take_now(_Atomic uint64_t *left, uint64_t much)
 
 static bool take(_Atomic uint64_t *left, uint64_t much)
 {
-	return take_now(left, much) || (wk_frees_wait() && take_now(left, much));
+	if (take_now(left, much))
+		return true;
+	wk_frees_wait();
+	return take_now(left, much); /* also where the last end was between the two */
 }
 
 /* ---- what is kept of the guest's memory for graphs */
