@@ -1,6 +1,7 @@
 """``./run bench [NAME...] [--json FILE]``: run benchmarks, print a table, exit 1 if a goal is missed.
 
-``pytorch``, ``suites`` and ``suites-small`` run only when they are named.
+``pytorch``, ``suites`` and ``suites-small`` run only when they are named. ``page --minutes N`` also measures the
+memory of a page that is open so long.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ BENCHMARKS = {
     "recovery": "bench.recovery",
     "inventory": "bench.inventory",
     "lab": "bench.lab",
+    "page": "bench.page",
     "ptx": "bench.ptx",
     "share": "bench.share",
     "pytorch": "bench.pytorch",
@@ -37,10 +39,13 @@ BENCHMARKS = {
 LONG = ("pytorch", "suites", "suites-small")
 
 
-def measure(names: list[str]) -> Iterator[Figure]:
+def measure(names: list[str], minutes: float) -> Iterator[Figure]:
     """Run the named benchmarks one after another."""
     for name in names:
-        yield from importlib.import_module(BENCHMARKS[name]).run()
+        module = importlib.import_module(BENCHMARKS[name])
+        yield from module.run()
+        if name == "page" and minutes:
+            yield from module.run_long(minutes)
 
 
 def show(figure: Figure) -> str:
@@ -56,16 +61,26 @@ def main() -> int:
     """Parse, measure, print."""
     parser = argparse.ArgumentParser(prog="./run bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=0,
+        metavar="N",
+        help="page: its memory after so many minutes",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+    if options.minutes and "page" not in options.names:
+        parser.error("--minutes is for page")
     about = circumstances()
     print("  ".join(f"{key}: {value}" for key, value in about.items()))
     print(f"{'what':44} {'ours':>12} {'floor':>12} {'unit':8} {'ratio':>9}")
+    names = options.names or [name for name in BENCHMARKS if name not in LONG]
     figures = []
-    for figure in measure(options.names or [name for name in BENCHMARKS if name not in LONG]):
+    for figure in measure(names, options.minutes):
         figures.append(figure)
         print(show(figure), flush=True)
     if options.json:

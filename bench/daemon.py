@@ -36,11 +36,11 @@ def _rate(pid: int, path: str, requests: int) -> float:
     with socket.socket(socket.AF_UNIX) as stream:
         stream.connect(path)
         _ask(stream)
-        before = _cpu_s(pid)
+        before = cpu_s(pid)
         for _ in range(requests):
             _ask(stream)
         # the kernel counts ticks
-        return requests / max(_cpu_s(pid) - before, 1 / os.sysconf("SC_CLK_TCK"))
+        return requests / max(cpu_s(pid) - before, 1 / os.sysconf("SC_CLK_TCK"))
 
 
 def _ask(stream: socket.socket) -> None:
@@ -55,16 +55,17 @@ def _ask(stream: socket.socket) -> None:
         body += stream.recv(1 << 18)
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
+    """Processor seconds of a process, so far."""
     fields = (_CPU / str(pid) / "stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
-def running_daemon() -> Iterator[tuple[int, str]]:
+def running_daemon(name: str = NAME, text: str | None = None) -> Iterator[tuple[int, str]]:
     """A daemon on a simulated machine of its own."""
-    with simulated() as machine:
-        daemon = subprocess.Popen([*VGPUMGR, "-q", "--machine", NAME, "daemon"], cwd=ROOT)
+    with simulated(name, text) as machine:
+        daemon = subprocess.Popen([*VGPUMGR, "-q", "--machine", name, "daemon"], cwd=ROOT)
         path = str(machine.run_dir / "vgpumgr.sock")
         try:
             wait_answer(path, "/1.0")

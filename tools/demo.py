@@ -100,10 +100,14 @@ def main() -> int:
         tell_story(scene)
     print(f"\n{time.monotonic() - began:.0f} s. Nothing that was started is left running.")
     print(
-        "The web page of such a machine, for a browser here:\n"
+        "The web page of such a machine, for a browser here. Its GPUs are free, and the demo's VMs are gone:\n"
+        "it lists the VMs of this machine's own libvirt, or says that no libvirt answers.\n"
         "  ./run vgpumgr sim start dgx-a100\n"
         "  ./run vgpumgr --machine dgx-a100 daemon &\n"
-        "  ./run vgpumgr --machine dgx-a100 web"
+        "  ./run vgpumgr --machine dgx-a100 web\n"
+        "Ctrl-C ends the page; then:\n"
+        "  kill %1\n"
+        "  ./run vgpumgr sim stop dgx-a100"
     )
     return 0
 

@@ -1,5 +1,5 @@
-"""Packages: ``./run package [--rpm] [DIRECTORY]`` writes vgpumgr, vgpumgr-host, vgpumgr-guest and vgpumgr-doc to
-``dist``, for Debian, and with ``--rpm`` also as RPMs.
+"""Packages: ``./run package [--rpm] [--without-page] [DIRECTORY]`` writes vgpumgr, vgpumgr-host, vgpumgr-guest and
+vgpumgr-doc to ``dist``, for Debian, and with ``--rpm`` also as RPMs.
 
 The native part is built by set-up. Python libraries come from the project's environment, as far as the distribution
 has them in no version that fits; they lie in an environment of the package's own, which the distribution's Python
@@ -72,9 +72,10 @@ UNITS = (
 def main(arguments: list[str]) -> int:
     """Builds all of them, and prints their names."""
     rpm = "--rpm" in arguments
-    arguments = [word for word in arguments if word != "--rpm"]
+    # set-up asks for the page, unless --without-page allows that it is not there
+    arguments = [word for word in arguments if word not in ("--rpm", "--without-page")]
     if any(word.startswith("-") for word in arguments):
-        raise SystemExit("usage: ./run package [--rpm] [DIRECTORY]")
+        raise SystemExit("usage: ./run package [--rpm] [--without-page] [DIRECTORY]")
     if rpm and not (shutil.which("rpmbuild") and shutil.which("patchelf")):
         raise SystemExit("package: rpmbuild or patchelf is missing; try: apt install rpm patchelf")
     target = Path(arguments[0] if arguments else ROOT / "dist")

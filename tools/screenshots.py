@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 from tests.web.scene import ROOT, Scene, run_scene
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import BrowserType, Page
 
 CHROMIUM = "/usr/bin/chromium"
+PICTURES = ROOT / "docs/web"
+FONTS = ROOT / "tools/fonts.conf"
 VMS = ("web01", "train01", "notebook03", "render02")
 WIDTH, HEIGHT = 1280, 800
 #: milliseconds until what was asked for is drawn
@@ -92,33 +94,36 @@ SCENES: Scenes = (
     ("layout", show_layout),
 )
 POOL_SCENES: Scenes = (("pool", show_pool), ("explain", show_explained))
+#: what makes each machine, and its pictures
+MACHINES = ((prepare, SCENES), (join_pool, POOL_SCENES))
 
 
-def draw(address: str, target: Path, scenes: Scenes, *, others: bool) -> Iterator[Path]:
-    """One picture for each scene; with ``others`` the overview in the dark and on a narrow screen."""
-    from playwright.sync_api import sync_playwright
-
+def draw(
+    chromium: BrowserType, address: str, target: Path, scenes: Scenes = SCENES
+) -> Iterator[Path]:
+    """One picture for each scene; beside the first ones the overview in the dark and on a narrow screen. Everywhere in
+    the same font.
+    """
     target.mkdir(parents=True, exist_ok=True)
-    base = address.partition("?")[0]
-    with sync_playwright() as playwright:
-        options = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
-        context = browser.new_context(
-            viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light"
-        )
-        context.new_page().goto(address)
-        for name, act in scenes:
-            with open_page(context.new_page(), base) as page:
-                if act is not None:
-                    act(page)
-                yield save(page, target / f"{name}.png")
-        if others:
-            with open_page(context.new_page(), base) as page:
-                page.emulate_media(color_scheme="dark")
-                yield save(page, target / "dark.png")
-                page.set_viewport_size({"width": 320, "height": HEIGHT})
-                yield save(page, target / "narrow.png")
-        browser.close()
+    options = ["--no-sandbox"] if os.geteuid() == 0 else []
+    env: dict[str, str | float | bool] = {**os.environ, "FONTCONFIG_FILE": str(FONTS)}
+    browser = chromium.launch(executable_path=CHROMIUM, args=options, env=env)
+    context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
+    with open_page(context.new_page(), address):
+        # the context has the cookie and the key from here on
+        base = address.partition("?")[0]
+    for name, act in scenes:
+        with open_page(context.new_page(), base) as page:
+            if act is not None:
+                act(page)
+            yield save(page, target / f"{name}.png")
+    if scenes is SCENES:
+        with open_page(context.new_page(), base) as page:
+            page.emulate_media(color_scheme="dark")
+            yield save(page, target / "dark.png")
+            page.set_viewport_size({"width": 320, "height": HEIGHT})
+            yield save(page, target / "narrow.png")
+    browser.close()
 
 
 @contextmanager
@@ -139,14 +144,18 @@ def save(page: Page, path: Path) -> Path:
 
 def main(arguments: list[str]) -> int:
     """Draws all scenes, and prints the names of the pictures."""
+    from playwright.sync_api import sync_playwright
+
     if len(arguments) > 1 or any(word.startswith("-") for word in arguments):
-        raise SystemExit("usage: ./run screenshots [DIRECTORY]")
-    target = Path(arguments[0] if arguments else ROOT / "docs/web")
-    for make, scenes in ((prepare, SCENES), (join_pool, POOL_SCENES)):
-        with run_scene("dgx-a100", VMS) as scene:
-            make(scene)
-            for picture in draw(scene.open_web(), target, scenes, others=scenes is SCENES):
-                print(picture)
+        print("usage: ./run screenshots [DIRECTORY]", file=sys.stderr)
+        return 2
+    target = Path(arguments[0]) if arguments else PICTURES
+    with sync_playwright() as playwright:
+        for make, scenes in MACHINES:
+            with run_scene("dgx-a100", VMS) as scene:
+                make(scene)
+                for picture in draw(playwright.chromium, scene.open_web(), target, scenes):
+                    print(picture)
     return 0
 
 

@@ -22,8 +22,8 @@ debian_packages_tests=(shellcheck mdevctl curl e2fsprogs systemd zsh fish git de
 debian_packages_packaging=(dpkg-dev)
 debian_packages_packaged=(python3-bcrypt python3-cryptography python3-jinja2 python3-libvirt python3-lxml python3-nacl python3-yaml man-db)
 debian_packages_lintian=(lintian)
-# the browser that the tests of the web page drive
-debian_packages_browser=(chromium)
+# the browser that the tests of the web page drive, the font of its pictures, and what Cockpit is linked against
+debian_packages_browser=(chromium fonts-dejavu-core glib-networking libjson-glib-1.0-0 libpolkit-agent-1-0 libssh-4)
 # what ./run package --rpm needs
 debian_packages_rpm=(rpm patchelf)
 # Pinned: what the native part is compiled against, and what the tests compile CUDA programs with.
@@ -225,9 +225,14 @@ list_web_fetches() {
 	[ "$(cat "$root/web/node_modules/stamp" 2>/dev/null)" = "$(web_lock)" ] || list+=("npm packages (web/package-lock.json)")
 	[ ${#list[@]} = 0 ] || printf '%s%s' "${list[0]}" "${list[1]:+, ${list[1]}}"
 }
-# require_web: no package has a page that is older than its source
+# require_web ARG...: no package has a page that is older than its source, and none lacks it unless --without-page allows that
 require_web() {
-	[ -e "$root/web/package.json" ] && [ -e "$root/vgpumgr/_web/index.html" ] || return 0
+	[ -e "$root/web/package.json" ] || return 0
+	if [ ! -e "$root/vgpumgr/_web/index.html" ]; then
+		case " $* " in *" --without-page "*) return 0 ;; esac
+		printf 'error:   the web page was not built; see %s\ntry:     ./run setup, or ./run package --without-page\n' "$cache/web.log" >&2
+		return 1
+	fi
 	[ "$(cat "$build/web.stamp" 2>/dev/null)" != "$(web_key)" ] || return 0
 	printf 'error:   the web page in vgpumgr/_web is older than its source in web\ntry:     ./run setup\n' >&2
 	return 1
@@ -292,6 +297,20 @@ install_prometheus() {
 	unpack_program prometheus-node-exporter prometheus-node-exporter
 }
 
+# Cockpit, never installed, as its socket would listen on every address of this machine: tests run it from the cache
+setup_cockpit() { setup_browser; locked cockpit install_cockpit; }
+install_cockpit() {
+	[ ! -d "$cache/cockpit" ] || return 0
+	local tmp package
+	tmp=$(mktemp -d "$cache/tmp.XXXXXX")
+	say "unpacking Debian's Cockpit"
+	for package in cockpit-ws cockpit-bridge cockpit-system; do
+		fetch_package "$tmp" "$package" && dpkg-deb -x "$tmp/$package"_*.deb "$tmp/root" || { rm -rf "$tmp"; return 0; }
+	done
+	mv "$tmp/root" "$cache/cockpit"
+	rm -rf "$tmp"
+}
+
 # etcd, never installed: what the tests of the pool's store run
 setup_etcd() { setup_debian_tests; locked etcd install_etcd; }
 install_etcd() { unpack_program etcd etcd-server; }
@@ -326,7 +345,7 @@ install_apparmor() {
 # what tests need that boot neither a guest nor the lab host
 setup_fast() { setup_debian_tests; setup_python_tests; setup_native; setup_web; setup_nvcc; setup_prometheus; setup_etcd; }
 # and all but PyTorch
-setup_tests() { setup_fast; setup_browser; setup_lintian; setup_rpm; setup_apparmor; setup_lab; }
+setup_tests() { setup_fast; setup_cockpit; setup_lintian; setup_rpm; setup_apparmor; setup_lab; }
 setup_all() {
 	local fetched
 	setup_debian_tests

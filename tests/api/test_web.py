@@ -137,7 +137,7 @@ def test_wrong_tokens_are_limited_and_the_right_one_never_is(page: Daemon) -> No
         assert browser.ask("GET", "/ui/?token=x", cookie="").status == 401
 
 
-def test_a_session_expires_with_its_streams(page: Daemon) -> None:
+def test_a_session_expires_with_its_streams(page: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
     with serving(page.client, clock=clock, expires_s=100) as served:
         browser = served.browse()
@@ -152,8 +152,15 @@ def test_a_session_expires_with_its_streams(page: Daemon) -> None:
         late = unused.browse(entered=False)
         unused.gate._clock.now_s += 100  # type: ignore[attr-defined]
         assert late.enter().status == 401
-    with serving(page.client, expires_s=6) as short, short.browse().follow() as stream:
+    monkeypatch.setattr(gateway_module, "_EXPIRY_S", 0.1)
+    clock = FakeClock()
+    with (
+        serving(page.client, clock=clock, expires_s=1000) as asleep,
+        asleep.browse().follow() as stream,
+    ):
         stream.wait_for(b": vgpumgr events")
+        # as after a sleep, in which the event loop's own clock has stood still
+        clock.now_s += 1000
         stream.wait_for_end()
 
 
@@ -203,7 +210,12 @@ def test_the_pages_own_requests_pass(browser: Browser) -> None:
     # the daemon's refusals come as they are
     assert browser.ask("GET", "/1.0/nothing").status == 404
     assert browser.ask("GET", "/ui/assets/none.js").status == 404
-    assert browser.ask("GET", "/elsewhere").status == 404
+    # and so is what neither of the two has, for who has the key
+    assert browser.ask("GET", "/elsewhere").status == 401
+    assert browser.ask("GET", "/elsewhere", f"X-Vgpumgr-Page: {browser.key}").status == 404
+    # no browser keeps an answer of the API
+    for target in ("/1.0", "/1.0/gpus", "/1.0/nothing", answer.headers["location"]):
+        assert browser.ask("GET", target).headers["cache-control"] == "no-store"
     denied = browser.ask("POST", "/1.0/attachments", b'{"vm": "none", "profile": "1g.10gb"}')
     operation = json.loads(denied.body)["operation"]["id"]
     ended = browser.ask("GET", f"/1.0/operations/{operation}/wait")

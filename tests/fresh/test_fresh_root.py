@@ -34,8 +34,8 @@ DEMO = (
 )
 TEST = ("./run test --fast -q tests/unit/test_model.py", "echo test done")
 PACKAGES = (
-    # what the packages depend on comes from this Debian
-    "./run package",
+    # what the packages depend on comes from this Debian; no npm registry may be in reach of it
+    "./run package --without-page",
     "apt-get install -y -qq --no-install-recommends ./dist/vgpumgr_*.deb ./dist/vgpumgr-host_*.deb",
     "(cd / && vgpumgr --version && vgpumgr config check && vgpumgr virtio guest-package --out /tmp/guest.tar.gz)",
     # ssh's library is there: nothing listens

@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from vgpumgr.cli.http import HttpBackend
 from vgpumgr.host.clock import Clock, SystemClock
 
 INDEX = b"<!doctype html><title>the page</title>"
-ASSETS = {"app-1a2B_c.js": b"console.log(1)\n", "app-Zz9.css": b"body{}\n", "mark-0.svg": b"<svg/>"}
+ASSETS = {"app-1a2B_c.js": b"console.log(1)\n", "app-Zz9.css": b"body{}\n"}
 SECRET = b"not a file of the page"
 PATIENCE_S = 60
 
@@ -30,7 +31,8 @@ def write_bundle(directory: Path) -> None:
     (directory / "web/index.html").write_bytes(INDEX)
     for name, data in ASSETS.items():
         (assets / name).write_bytes(data)
-    for secret in (directory / "secret.js", directory / "web/secret.js", assets / "secret.pem"):
+    names = ("secret.js", "web/secret.js", "web/assets/secret.pem", "web/assets/mark-0.svg")
+    for secret in (directory / name for name in names):
         secret.write_bytes(SECRET)
     (assets / ".hidden.js").write_bytes(SECRET)
     (assets / "link.js").symlink_to(directory / "secret.js")
@@ -153,9 +155,12 @@ class Stream:
         return self.data
 
     def wait_for_end(self) -> None:
+        # the daemon's comments come for as long as it lasts
+        end_s = time.monotonic() + PATIENCE_S
         with suppress(ConnectionResetError):
             while more := self.connection.recv(65536):
                 self.data += more
+                assert time.monotonic() < end_s, "the stream goes on"
 
 
 class Served:
@@ -175,7 +180,7 @@ class Served:
         self.gate = Gate(
             clock or SystemClock(), port, expires_s, read_only=read_only, command="vgpumgr web"
         )
-        self._backend, self._expires_s, self._prefix = backend, expires_s, prefix
+        self._backend, self._prefix = backend, prefix
         self._started = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._thread.start()
@@ -186,7 +191,7 @@ class Served:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         self.gateway = Gateway(self.gate, self._backend, self._prefix)
         self._started.set()
-        await self.gateway.serve(self._listener, self._end, self._expires_s)
+        await self.gateway.serve(self._listener, self._end)
 
     def browse(self, *, entered: bool = True) -> Browser:
         """The browser that has the address."""

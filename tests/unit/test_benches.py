@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from bench import calls
 from bench.__main__ import BENCHMARKS, show
-from bench.registry import Figure
+from bench.registry import ROOT, Figure
 from tests.support.far import Line
 
 #: what needs neither a guest nor minutes
@@ -31,6 +33,22 @@ def test_a_benchmark_runs(name: str) -> None:
         assert figure.ours > 0
         assert figure.floor > 0
         assert figure.name in show(figure)
+
+
+@pytest.mark.browser
+def test_the_page_is_measured() -> None:
+    """In a process of its own, as those of the page's tests may have Playwright open."""
+    script = (
+        "from bench import page; from bench.__main__ import show\n"
+        "for figure in [*page.run(small=True), *page.run_long(0.01, 2)]: print(show(figure))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if " met " in line or " MISSED " in line]
+    assert len(lines) == 7
+    assert [line.split(":")[0] for line in lines] == ["page"] * 7
 
 
 @pytest.mark.native

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +15,7 @@ import pytest
 from tests.support.boards import A100, make_gpu
 from tests.support.clock import FakeClock
 from tests.support.fake_nvml import FakeNvml
-from vgpumgr.app.history import MAX_ANSWERS, History
+from vgpumgr.app.history import MAX_SERIES, POINTS, History
 from vgpumgr.app.metrics import Collected, Observation
 from vgpumgr.errors import PoolStoreError, VgpumgrError
 from vgpumgr.model.gpu import Inventory, Sensors
@@ -22,6 +24,7 @@ from vgpumgr.server import sampling
 from vgpumgr.server.audit import AuditLog
 from vgpumgr.virtio.channel import ChannelStatus, ShareUse
 
+ROOT = Path(__file__).parents[2]
 CHANNEL = ChannelStatus("a1", 10, 11, True, True, True, 1 << 20)
 
 
@@ -89,9 +92,6 @@ def test_an_hour_is_kept_and_what_is_gone_is_forgotten() -> None:
         history.add(observe(at), float(at), float(at))
     assert history.describe().times_s == [2.0, 3.0, 4.0]
     assert read(history)["calls_per_second"] == [1, 1, 1]
-    assert history.describe(since_s=3.0).times_s == [4.0]
-    assert all(len(one.values) == 1 for one in history.describe(since_s=3.0).series)
-    assert history.describe(since_s=9.0).times_s == []
     bare = Observation(observe().inventory)
     for at in range(5, 7):
         history.add(bare, float(at), float(at))
@@ -150,25 +150,30 @@ def test_a_series_that_is_gone_gives_its_place() -> None:
         assert all(key.gpu or key.attachment == number for key in history._series)
 
 
-def test_an_answer_is_kept_until_the_next_point() -> None:
+def test_a_copy_stays_as_it_was() -> None:
+    """It is written in a thread, while points are added."""
     history = History()
     history.add(observe(1), 0.0, 0.0)
-    asked = (None, "vm01", None, False)
-    taken = history.take(*asked)
-    assert taken.describe() == history.describe(vm="vm01")
-    history.keep_answer(asked, taken, b"{}")
-    assert history.find_answer(asked) == b"{}"
-    assert history.find_answer((None, None, None, False)) is None
-    for number in range(50):
-        history.keep_answer((None, f"vm{number}", None, False), taken, b"{}")
-    assert len(history._answers) <= MAX_ANSWERS
+    taken, before = history.take(), history.describe()
     history.add(observe(2), 1.0, 1.0)
-    assert history.find_answer(asked) is None
-    # one that took longer than to the next point is of the past
-    history.keep_answer(asked, taken, b"{}")
-    assert history.find_answer(asked) is None
-    # and a copy stays as it was
-    assert len(taken.describe().times_s) == 1
+    assert taken.describe() == before
+    assert {len(one.values) for one in before.series} == {len(before.times_s)} == {1}
+
+
+def test_a_full_history_has_the_size_that_the_documentation_says() -> None:
+    history = History()
+    seen = observe(1)
+    # three series each: some more than there may be
+    places = [("vm01", number) for number in range(MAX_SERIES // 3 + 1)]
+    seen = replace(seen, channels=dict.fromkeys(places, seen.channels["vm01", 0]))
+    for at in range(POINTS + 1):
+        history.add(seen, float(at), float(at))
+    assert len(history._series) == MAX_SERIES
+    arrays = [history._times, *history._series.values()]
+    assert {len(values) for values in arrays} == {POINTS}
+    (size,) = re.findall(r"at most ([0-9.]+) MB, (\d+) series", (ROOT / "docs/web.md").read_text())
+    assert sum(map(sys.getsizeof, arrays)) <= float(size[0]) * 1e6
+    assert int(size[1]) == MAX_SERIES
 
 
 class Collector:

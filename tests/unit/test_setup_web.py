@@ -128,14 +128,17 @@ def test_a_failure_is_named_and_all_else_goes_on(checkout: Checkout) -> None:
     assert checkout.page == "one"
 
 
-def test_no_package_has_a_page_older_than_its_source(checkout: Checkout) -> None:
+def test_no_package_has_an_older_page_or_none_by_chance(checkout: Checkout) -> None:
     checkout.set_up()
     checkout.set_up("require_web")
     (checkout.root / "web/src/page.ts").write_text("two")
     _, said = checkout.set_up("require_web", code=1)
     assert "older than its source" in said
     shutil.rmtree(checkout.root / "vgpumgr/_web")
-    checkout.set_up("require_web")
+    _, said = checkout.set_up("require_web --rpm dist", code=1)
+    assert "was not built" in said
+    assert "./run package --without-page" in said
+    checkout.set_up("require_web --rpm --without-page dist")
 
 
 def test_without_a_network_nothing_half_is_left(checkout: Checkout) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,10 +13,11 @@ import pytest
 from tests.web.scene import ROOT, Scene, run_scene
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 BUNDLE = ROOT / "vgpumgr" / "_web"
 AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
+NONE: Mapping[str, object] = MappingProxyType({})
 CHROMIUM = "/usr/bin/chromium"
 
 
@@ -67,20 +69,37 @@ class Session:
     context: Any
     problems: list[str] = field(default_factory=list)
 
-    def open(self, path: str = "", *, ready: bool = True) -> Page:
+    def open(
+        self, path: str = "", answers: Mapping[str, object] = NONE, *, ready: bool = True
+    ) -> Page:
+        """A view. ``answers``: documents in the place of the daemon's, by the end of their path."""
         page: Page = self.context.new_page()
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("console", self._hear)
-        page.on("dialog", lambda dialog: self.problems.append(f"a dialog: {dialog.message}"))
+        for name, document in answers.items():
+            page.route(f"**/1.0/{name}", make_answer(document))
         page.goto(f"{self.address}#/{path}")
         if ready:
             page.locator(".connection.live").wait_for()
         return page
 
+    def watch(self, page: Page) -> None:
+        """Hears what any of its pages reports."""
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("console", self._hear)
+        page.on("dialog", lambda dialog: self.problems.append(f"a dialog: {dialog.message}"))
+
     def _hear(self, message: Any) -> None:
         # a refused request is an answer; what the policy refuses, or what is thrown, is a fault
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.problems.append(message.text)
+
+
+def make_answer(document: object) -> Callable[[Route], None]:
+    """Answers requests with a document, as it is when they come."""
+
+    def answer(route: Route) -> None:
+        route.fulfill(json=document)
+
+    return answer
 
 
 @contextmanager
@@ -89,13 +108,16 @@ def open_session(scene: Scene, browser: Browser, *options: str) -> Iterator[Sess
     address = scene.open_web(*options)
     context = browser.new_context(viewport={"width": 1400, "height": 900}, color_scheme="light")
     context.set_default_timeout(20_000)
+    made = Session(address.partition("?")[0], context)
+    context.on("page", made.watch)
     try:
         page = context.new_page()
         page.goto(address)
         # until it has its key
         page.locator(".connection.live, .connection.ended").first.wait_for()
         page.close()
-        yield Session(address.partition("?")[0], context)
+        yield made
+        assert not made.problems
     finally:
         context.close()
 
@@ -108,3 +130,12 @@ def page(session: Session) -> Iterator[Page]:
     made.close()
     assert not session.problems
     session.problems.clear()
+
+
+@pytest.fixture
+def vm03(scene: Scene) -> Iterator[str]:
+    """A VM that has nothing, before and after."""
+    assert not scene.list_vms()["vm03"]
+    yield "vm03"
+    if scene.list_vms()["vm03"]:
+        scene.post("/1.0/attachments/vm03/detach", {"every": True})

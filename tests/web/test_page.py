@@ -182,6 +182,12 @@ def test_vgpus_and_virtual_functions_are_areas(scene: Scene, session: Session) -
     page.close()
 
 
+def test_the_bundle_has_files_that_the_daemon_serves() -> None:
+    from vgpumgr.server.page import _KINDS
+
+    assert {path.suffix for path in BUNDLE.rglob("*") if path.is_file()} <= set(_KINDS)
+
+
 def make_events(first: int, count: int) -> str:
     """Server-sent events of an operation that goes on and on."""
     events = []
@@ -278,6 +284,15 @@ def test_inside_cockpit_all_goes_through_its_bridge(scene: Scene, session: Sessi
     page.close()
 
 
+def show_as(page: Page, state: str) -> None:
+    """A browser says ``hidden`` of a tab behind another one."""
+    page.evaluate(
+        "(state) => { Object.defineProperty(document, 'visibilityState', {value: state, configurable: true});"
+        " document.dispatchEvent(new Event('visibilitychange')); }",
+        state,
+    )
+
+
 def test_a_page_that_is_not_seen_ends_its_stream(scene: Scene, session: Session) -> None:
     page = session.context.new_page()
     page.clock.install()
@@ -293,23 +308,17 @@ def test_a_page_that_is_not_seen_ends_its_stream(scene: Scene, session: Session)
     page.locator(".connection.connecting").wait_for()
     page.clock.fast_forward(61_000)
 
-    def show_as(state: str) -> None:
-        page.evaluate(
-            "(state) => { Object.defineProperty(document, 'visibilityState', {value: state, configurable: true});"
-            " document.dispatchEvent(new Event('visibilitychange')); }",
-            state,
-        )
-
     assert not streams
-    show_as("visible")
+    show_as(page, "visible")
     page.locator(".connection.live").wait_for()
-    show_as("hidden")
+    show_as(page, "hidden")
     page.locator(".connection.connecting").wait_for()
     scene.post("/1.0/gpus/4/drain", {})
     page.clock.fast_forward(61_000)
     assert len(streams) == 1
     assert card(page, 4).get_by_text("drained").count() == 0
-    show_as("visible")
+    with page.expect_request("**/1.0/events"):
+        show_as(page, "visible")
     card(page, 4).get_by_text("drained").wait_for()
     assert len(streams) == 2
     scene.post("/1.0/gpus/4/resume", {})

@@ -6,17 +6,15 @@ import json
 import re
 import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from tests.web.conftest import Session, open_session
 from tests.web.page_daemon import MARKUP, OBJECTS, OPTION
 from tests.web.scene import Scene
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import Browser, Locator, Page, Route
 
 #: in a plan
 ID = re.compile(r"\b[0-9a-f]{8}\b")
@@ -41,6 +39,13 @@ def watch_cards(page: Page) -> None:
           const card = (target.nodeType === 1 ? target : target.parentElement)?.closest('[data-gpu]');
           if (card) window.touched.add(card.dataset.gpu); })).observe(document.querySelector('main'), all); }"""
     )
+
+
+def stop_polls(page: Page) -> None:
+    """Loads it again, without what it does every so many seconds."""
+    page.add_init_script("window.setInterval = () => 0")
+    page.reload()
+    page.locator(".connection.live").wait_for()
 
 
 def read_plan(page: Page) -> list[str]:
@@ -69,15 +74,6 @@ def agree(page: Page) -> None:
     page.get_by_role("button", name="Do it").click()
     page.locator('[data-phase="ended"]').get_by_text("Done.").wait_for()
     page.locator(".buttons").get_by_role("button", name="Close").click()
-
-
-@pytest.fixture
-def vm03(scene: Scene) -> Iterator[str]:
-    """A VM that has nothing, before and after."""
-    assert not scene.list_vms()["vm03"]
-    yield "vm03"
-    if scene.list_vms()["vm03"]:
-        scene.post("/1.0/attachments/vm03/detach", {"every": True})
 
 
 def test_the_overview_draws_what_gpu_list_says(scene: Scene, page: Page) -> None:
@@ -209,6 +205,50 @@ def test_a_layout_without_a_slice_in_use_is_refused(scene: Scene, page: Page) ->
     assert list_places(scene) == before
 
 
+def test_an_instance_is_dragged_to_another_place(scene: Scene, page: Page) -> None:
+    scene.post("/1.0/mig/create", {"gpu": "0", "profile": "1g.10gb", "start": 0})
+    card(page, 0).locator('.board[aria-label*="1g.10gb at 0:1"]').wait_for()
+    edit(page, scene)
+    pieces = page.locator(".pieces li")
+    board = page.locator("dialog .board")
+    touch = page.context.new_cdp_session(page)
+
+    def drag(start: int, to: int, *, finger: bool = False) -> None:
+        box = board.bounding_box()
+        assert box is not None
+        step, y = box["width"] / 8, box["y"] + 20
+        ways = [box["x"] + (at + 0.5) * step for at in (start, (start + to) / 2, to)]
+        if finger:
+            for x, kind in zip(ways, ("touchStart", "touchMove", "touchMove"), strict=True):
+                points = [{"x": x, "y": y}]
+                touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+            touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+            return
+        page.mouse.move(ways[0], y)
+        page.mouse.down()
+        for x in ways[1:]:
+            page.mouse.move(x, y)
+        page.mouse.up()
+
+    drag(0, 2)
+    pieces.filter(has_text="1g.10gb at 2:1").get_by_text("new").wait_for()
+    assert pieces.filter(has_text="1g.10gb at 0:1").get_by_text("goes").is_visible()
+    drag(2, 0)
+    pieces.filter(has_text="1g.10gb at 0:1").get_by_text("stays").wait_for()
+    assert pieces.count() == 2, "nothing goes, and nothing is new"
+    # onto another one, and past the edge: the nearest place that is free
+    drag(0, 6)
+    pieces.filter(has_text="1g.10gb at 3:1").wait_for()
+    drag(3, 1, finger=True)
+    pieces.filter(has_text="1g.10gb at 1:1").wait_for()
+    page.get_by_role("button", name="Show plan").click()
+    assert sum("1g.10gb" in step for step in read_plan(page)) == 4, "one goes, and one comes"
+    agree(page)
+    assert {at for at, profile in list_places(scene).items() if profile == "1g.10gb"} == {"1:1"}
+    made = next(r for r in scene.get("/1.0/mig/instances?selector=0")["instances"] if not r["vm"])
+    scene.post("/1.0/mig/destroy", {"instances": [f"0/{made['id']}"]})
+
+
 def test_a_plan_that_is_no_longer_true_is_refused(scene: Scene, page: Page) -> None:
     edit(page, scene)
     page.get_by_label("Add 1g.10gb at 0:1").click()
@@ -304,12 +344,81 @@ def test_drift_is_listed_and_repaired(scene: Scene, page: Page) -> None:
 
 
 def test_a_change_on_the_command_line_shows(scene: Scene, page: Page) -> None:
+    # by its event: nothing is read from time to time
+    stop_polls(page)
     badge = card(page, 3).get_by_text("drained")
     assert badge.count() == 0
     scene.vgpumgr("gpu", "drain", "3", "--reason", "a new fan")
     badge.wait_for()
     scene.vgpumgr("gpu", "resume", "3")
     badge.wait_for(state="detached")
+
+
+def test_an_answer_that_is_not_understood_freezes_nothing(
+    scene: Scene, session: Session, page: Page
+) -> None:
+    stop_polls(page)
+    page.route(
+        "**/1.0/gpus",
+        lambda route: route.fulfill(
+            body='{"schema": "vgpumgr/v1"', content_type="application/json"
+        ),
+        times=1,
+    )
+    scene.post("/1.0/gpus/6/drain", {})
+    card(page, 6).get_by_text("drained").wait_for()
+    scene.post("/1.0/gpus/6/resume", {})
+    card(page, 6).get_by_text("drained").wait_for(state="detached")
+    assert len(session.problems) == 1, "it is a fault, and reported as one"
+    session.problems.clear()
+
+
+def test_a_change_whose_answer_is_lost_may_have_begun(scene: Scene, page: Page, vm03: str) -> None:
+    ends: list[Callable[[Route], object]] = [
+        lambda route: refuse(route, 503, "VG350"),
+        lambda route: refuse(route, 502, "VG360"),
+        lambda route: refuse(route, 503, "VG361"),
+        lambda route: route.fulfill(status=202, body='{"operation": {', content_type="text/plain"),
+        # it arrives, and its answer does not
+        lose_answer,
+    ]
+    said = []
+    page.get_by_role("button", name="Attach a slice to vm03").click()
+    choose(page, vm03, "1g.10gb")
+    for end in ends:
+        read_plan(page)
+        page.route("**/1.0/attachments", end_change(end))
+        page.get_by_role("button", name="Do it").click()
+        said.append(page.locator(".refusal strong").inner_text())
+        page.get_by_role("button", name="Plan again").click()
+    lost = "The daemon did not answer. The operation may run:"
+    assert said[0] == "Refused. Nothing is changed."
+    assert [text[: len(lost)] for text in said[1:]] == [lost] * 4
+    page.locator('[data-vm="vm03"]').get_by_text("1g.10gb").wait_for()
+    assert [attachment["profile"] for attachment in scene.list_vms()[vm03]] == ["1g.10gb"]
+
+
+def end_change(end: Callable[[Route], object]) -> Callable[[Route], object]:
+    """Plans are answered as always."""
+
+    def answer(route: Route) -> None:
+        if "dry_run" in str(route.request.post_data):
+            route.continue_()
+        else:
+            end(route)
+
+    return answer
+
+
+def lose_answer(route: Route) -> None:
+    route.fetch()
+    route.abort()
+
+
+def refuse(route: Route, status: int, error_id: str) -> None:
+    """The gateway's answer in the daemon's place."""
+    error = {"id": error_id, "error": "no answer", "held_by": []}
+    route.fulfill(status=status, json={"error": error})
 
 
 def test_only_what_changed_is_drawn_again(scene: Scene, page: Page) -> None:
@@ -358,6 +467,8 @@ def test_a_reader_is_shown_all_and_offered_nothing(
         button = page.get_by_role("button", name="Attach a slice to vm03")
         assert button.is_disabled()
         assert "your role is viewer" in str(button.get_attribute("title"))
+        # a button that is off has no focus, and its title none for the keyboard
+        assert page.get_by_text("change nothing: your role is viewer.").is_visible()
         assert "vm01" in say(page, 0)
         assert page.get_by_role("link", name="Audit").count() == 0
         status = page.evaluate(

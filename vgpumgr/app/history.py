@@ -16,8 +16,6 @@ STEP_S = 10.0
 POINTS = 360
 #: 16 GPUs and 48 channels; further ones have no history. In all at most 0.8 MB
 MAX_SERIES = 256
-#: that are kept until the next point; each has at most 0.9 MB
-MAX_ANSWERS = 4
 
 
 class Key(NamedTuple):
@@ -32,10 +30,6 @@ class Key(NamedTuple):
     def is_pool(self) -> bool:
         """Whether it is of the pool."""
         return self.gpu is None and self.vm is None
-
-
-#: a GPU, a VM, a time, whether the pool's alone: the parameters of ``describe``
-Asked = tuple[str | None, str | None, float | None, bool]
 
 
 _NO_FIGURES: Mapping[str, float] = {}
@@ -53,8 +47,6 @@ class _Counters(NamedTuple):
 class Taken(NamedTuple):
     """A copy of some series, which any thread may describe while points are added."""
 
-    #: how many points there had been
-    points: int
     times: array[float]
     series: list[tuple[Key, array[float]]]
 
@@ -74,8 +66,6 @@ class History:
     """Series of one daemon. All of them have the same times. Lives on one event loop."""
 
     def __init__(self, points: int = POINTS, max_series: int = MAX_SERIES) -> None:
-        #: answers that are right until the next point, by what was asked
-        self._answers: dict[Asked, bytes] = {}
         self._count = 0
         #: the number of the last point that each series had a value in
         self._seen: dict[Key, int] = {}
@@ -102,7 +92,6 @@ class History:
             for place, status in observation.channels.items()
             if status is not None and not status.keeper_hangs
         }
-        self._answers.clear()
         self._count += 1
         for key in found:
             if key not in self._series and self._has_place(found):
@@ -127,36 +116,14 @@ class History:
     def _drop(self, key: Key) -> None:
         del self._series[key], self._seen[key]
 
-    def find_answer(self, asked: Asked) -> bytes | None:
-        """The answer to the same question since the last point."""
-        return self._answers.get(asked)
-
-    def keep_answer(self, asked: Asked, taken: Taken, answer: bytes) -> None:
-        """Keeps it, unless a point was added meanwhile."""
-        if taken.points == self._count and len(self._answers) < MAX_ANSWERS:
-            self._answers[asked] = answer
-
     def describe(
-        self,
-        gpu: str | None = None,
-        vm: str | None = None,
-        since_s: float | None = None,
-        pool: bool = False,
+        self, gpu: str | None = None, vm: str | None = None, pool: bool = False
     ) -> HistoryDocument:
-        """The series of a GPU, of a VM, of the pool, or all; ``since_s``: the points behind that time alone."""
-        return self.take(gpu, vm, since_s, pool).describe()
+        """The series of a GPU, of a VM, of the pool, or all."""
+        return self.take(gpu, vm, pool).describe()
 
-    def take(
-        self,
-        gpu: str | None = None,
-        vm: str | None = None,
-        since_s: float | None = None,
-        pool: bool = False,
-    ) -> Taken:
+    def take(self, gpu: str | None = None, vm: str | None = None, pool: bool = False) -> Taken:
         """A copy of what ``describe`` answers with, quickly."""
-        begin = 0
-        if since_s is not None:
-            begin = sum(1 for time_s in self._times if time_s <= since_s)
         wanted = sorted(
             (
                 key
@@ -165,8 +132,7 @@ class History:
             ),
             key=lambda key: (key.gpu is None, key.gpu or "", key.vm or "", key.attachment or 0),
         )
-        series = [(key, self._series[key][begin:]) for key in wanted]
-        return Taken(self._count, self._times[begin:], series)
+        return Taken(self._times[:], [(key, self._series[key][:]) for key in wanted])
 
     def _append(self, values: array[float], value: float) -> None:
         values.append(value)

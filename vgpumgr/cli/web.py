@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 import signal
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from typer import Context, Option
 from vgpumgr.cli.backend import open_daemon
 from vgpumgr.cli.http import HttpBackend
 from vgpumgr.cli.main import App
-from vgpumgr.cli.session import Session, Streams, get_session, number
+from vgpumgr.cli.session import GlobalOptions, Session, Streams, get_session, number
 from vgpumgr.errors import Exit, RouteNotFoundError, UsageError
 from vgpumgr.model.page import PAGE
 from vgpumgr.model.routes import API
@@ -99,17 +100,27 @@ async def _serve(
         raise UsageError(
             f"cannot listen on 127.0.0.1:{port}", cause=error.strerror, hint="vgpumgr web --port 0"
         ) from error
+    program = _name_program(session.options)
     with listener:
         gate = Gate(
             SleeplessClock(),
             listener.getsockname()[1],
             expires_s,
             read_only=read_only,
-            command=session.streams.address("vgpumgr web"),
+            command=f"{program} web",
         )
         _announce(session.streams, gate.address)
-        command = session.streams.address("vgpumgr web").removesuffix(" web")
-        await Gateway(gate, backend, command).serve(listener, end, expires_s)
+        await Gateway(gate, backend, program).serve(listener, end)
+
+
+def _name_program(options: GlobalOptions) -> str:
+    """``vgpumgr`` with the machine or host of the page: its commands are pasted into other shells, whose environment
+    names none or another one.
+    """
+    named = [(name, getattr(options, name)) for name in ("machine", "host")]
+    return shlex.join(
+        ["vgpumgr", *(word for name, value in named if value for word in (f"--{name}", value))]
+    )
 
 
 def _announce(streams: Streams, address: str) -> None:

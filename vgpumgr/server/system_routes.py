@@ -95,7 +95,7 @@ class SystemRoutes:
         return answer_document(
             ServerDocument(
                 version=__version__,
-                api_extensions=list(EXTENSIONS),
+                api_extensions=self._list_extensions(),
                 pid=os.getpid(),
                 machine=self._context.machine.name,
                 role="admin" if request.state.role is Role.ADMIN else "viewer",
@@ -103,6 +103,11 @@ class SystemRoutes:
                 pool=self._context.pool.is_member(),
             )
         )
+
+    def _list_extensions(self) -> list[str]:
+        """Without what this daemon's configuration switches off."""
+        keeps = self._context.configuration.settings.history.keep
+        return [name for name in EXTENSIONS if keeps or name != "history"]
 
     async def show_config(self) -> Response:
         """What this daemon was configured to."""
@@ -167,20 +172,12 @@ class SystemRoutes:
         vm: Annotated[
             str | None, Query(max_length=256, description="name of a VM; null: all")
         ] = None,
-        since_s: Annotated[
-            float | None,
-            Query(ge=0, le=1e12, description="points after this Unix time; null: of an hour"),
-        ] = None,
         pool: Annotated[bool, Query(description="those of the pool alone")] = False,
     ) -> Response:
         """Figures of the last hour."""
-        history, asked = self._context.history, (gpu, vm, since_s, pool)
-        body = history.find_answer(asked)
-        if body is None:
-            taken = history.take(*asked)
-            # a full hour takes a while, in which the loop answers others
-            body = await asyncio.to_thread(lambda: encode_document(taken.describe()))
-            history.keep_answer(asked, taken, body)
+        taken = self._context.history.take(gpu, vm, pool)
+        # a full hour takes a while, in which the loop answers others
+        body = await asyncio.to_thread(lambda: encode_document(taken.describe()))
         return Response(body, media_type="application/json")
 
     async def list_audit(

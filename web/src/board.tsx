@@ -109,7 +109,7 @@ function drawShares(name: string, total: number, holders: readonly ShareHolderDo
   let from = 0;
   const areas = holders.map((holder) => {
     const width = holder.memory_bytes / total;
-    const detail = `${gib(holder.memory_bytes)} GiB, ${holder.compute} %`;
+    const detail = T.board.shareDetail(gib(holder.memory_bytes), holder.compute);
     const area = (
       <Area key={holder.attachment} from={from} width={width} kind={holder.kind === "run" ? "run" : "vm"} title={holder.name} detail={detail}>
         <rect x="1" y={HEIGHT - 9} width={part(Math.min(holder.compute, 100) / 100)} height="6" class="bar" />
@@ -120,7 +120,7 @@ function drawShares(name: string, total: number, holders: readonly ShareHolderDo
   });
   const time = Math.max(0, 100 - holders.reduce((sum, holder) => sum + holder.compute, 0));
   const said = holders.map((holder) => T.board.share(holder.name, gib(holder.memory_bytes), holder.compute));
-  const rest = from < 0.999 && <Area from={from} width={1 - from} kind="free" title={T.free} detail={`${gib((1 - from) * total)} GiB`} />;
+  const rest = from < 0.999 && <Area from={from} width={1 - from} kind="free" title={T.free} detail={T.board.freeMemory(gib((1 - from) * total))} />;
   return { label: [T.board.shares(name), ...said, T.board.timeFree(time)].join(" "), areas: <>{areas}{rest}</> };
 }
 

@@ -141,7 +141,7 @@ function Obstacles({ title, rows, none }: { title: string; rows: readonly Obstac
       {rows.length === 0 && <p>{none}</p>}
       <ul class="reasons">
         {rows.map((row) => (
-          <li key={place(row.placement)}>{`${row.profile} at ${place(row.placement)}: ${row.holders.join(", ") || T.noHolder}`}</li>
+          <li key={place(row.placement)}>{T.obstacle(row.profile, place(row.placement), row.holders.join(", ") || T.noHolder)}</li>
         ))}
       </ul>
     </>

@@ -8,7 +8,7 @@ import { Button, Command, Dialog, ErrorParts, useBarrier } from "./parts";
 import { type Plan, readPlan } from "./plan";
 import { announce, closeDialog, useStore } from "./store";
 import { T } from "./texts";
-import { Refusal, Unreachable, ask } from "./transport";
+import { Refusal, SessionEnded, Unreachable, ask } from "./transport";
 
 type Phase =
   | { name: "planning" }
@@ -34,9 +34,19 @@ async function plan(action: Action): Promise<Phase> {
 async function begin(action: Action, { plan, etag }: { plan: Plan; etag: string | null }): Promise<Phase> {
   const held = plan.expected ? { expected: plan.expected } : {};
   const headers: Record<string, string> = etag ? { "If-Match": etag } : {};
-  const { document } = await ask<OperationShowDocument>(way, "POST", action.path, { ...action.body, ...held }, headers);
-  return document.operation ? { name: "running", id: document.operation.id } : { name: "ended", status: "succeeded", refusal: null };
+  try {
+    const { document } = await ask<OperationShowDocument>(way, "POST", action.path, { ...action.body, ...held }, headers);
+    return document.operation ? { name: "running", id: document.operation.id } : { name: "ended", status: "succeeded", refusal: null };
+  } catch (error) {
+    if (didNotBegin(error)) throw error;
+    // the request may have arrived, and only its answer be lost
+    refresh();
+    return { name: "refused", refusal: asRefusal({ error: T.noAnswer }), title: T.unreachable };
+  }
 }
+
+const didNotBegin = (error: unknown): boolean =>
+  error instanceof Refusal || error instanceof SessionEnded || (error instanceof Unreachable && !error.mayHaveBegun);
 
 async function awaitEnd(id: string, isOpen: () => boolean): Promise<Phase> {
   while (isOpen()) {
@@ -169,7 +179,7 @@ export function PlanView({ plan }: { plan: Plan }) {
           </li>
         ))}
       </ol>
-      {plan.destructive && <p class="note warn">{T.destructive}</p>}
+      {plan.destructive && <p class="note warn">{plan.lines.some((line) => line.sign === "-") ? T.destructive : T.turnsMigOff}</p>}
       {plan.disruptive && <p class="note warn">{T.disruptive}</p>}
       {plan.notes.length > 0 && (
         <>

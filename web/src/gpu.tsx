@@ -198,7 +198,7 @@ function Facts({ gpu }: { gpu: GpuDocument }) {
         <Fact name={T.pci}><span class="mono">{gpu.pci}</span></Fact>
         <Fact name={T.uuid}><span class="mono">{gpu.uuid}</span></Fact>
         <Fact name={T.kernelDriver}>{gpu.driver ?? "-"}</Fact>
-        {gpu.numa_node !== null && <Fact name={T.numa(gpu.numa_node)}>{gpu.iommu_group ? `IOMMU ${gpu.iommu_group.number}` : "-"}</Fact>}
+        {gpu.numa_node !== null && <Fact name={T.numa(gpu.numa_node)}>{gpu.iommu_group ? T.iommu(gpu.iommu_group.number) : "-"}</Fact>}
         {gpu.mig && <Fact name={T.reset}>{gpu.mig.needs_reset ? T.yes : T.no}</Fact>}
       </dl>
     </Section>

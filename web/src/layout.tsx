@@ -7,7 +7,7 @@ import { Area, Frame, holderOf } from "./board";
 import { Flow } from "./flow";
 import { place } from "./format";
 import { Button, Dialog } from "./parts";
-import { closeDialog, useStore } from "./store";
+import { announce, closeDialog, useStore } from "./store";
 import { T } from "./texts";
 
 const overlaps = (one: PlacementDocument, other: PlacementDocument): boolean =>
@@ -40,13 +40,21 @@ export function LayoutDialog({ gpu: uuid }: { gpu: string }) {
     setGone(gone.filter((other) => other !== piece));
     setPieces([...pieces.filter((other) => !overlaps(other.placement, piece.placement)), piece]);
   };
+  const move = (piece: Piece, to: PlacementDocument) => {
+    // back where it was: nothing is made anew
+    const back = gone.find((other) => other.profile === piece.profile && other.placement.start === to.start);
+    const others = gone.filter((other) => other !== back);
+    setPieces([...pieces.filter((other) => other !== piece), back ?? { profile: piece.profile, placement: to, instance: null }]);
+    setGone(piece.instance ? [...others, piece] : others);
+    announce(T.moved(piece.profile, place(piece.placement), place(to)));
+  };
   const add = (profile: string, placement: PlacementDocument) => setPieces([...pieces, { profile, placement, instance: null }]);
   return (
     <Dialog title={title} onClose={closeDialog}>
       <div class="flow" ref={box} tabIndex={-1}>
         <p>{T.layoutHelp}</p>
         <h3>{T.layoutNow}</h3>
-        <Draft gpu={gpu} pieces={pieces} gone={gone} />
+        <Draft gpu={gpu} profiles={profiles} pieces={pieces} gone={gone} onMove={move} />
         <ul class="pieces">
           {[...pieces].sort((one, other) => one.placement.start - other.placement.start).map((piece) => (
             <PieceRow key={`${piece.profile}${place(piece.placement)}`} piece={piece} word={piece.instance ? T.stays : T.isNew} label={T.removeAt}
@@ -66,20 +74,69 @@ export function LayoutDialog({ gpu: uuid }: { gpu: string }) {
   );
 }
 
-function Draft({ gpu, pieces, gone }: { gpu: GpuDocument; pieces: readonly Piece[]; gone: readonly Piece[] }) {
+interface DraftProps {
+  gpu: GpuDocument;
+  profiles: readonly MigProfileRow[];
+  pieces: readonly Piece[];
+  gone: readonly Piece[];
+  onMove: (piece: Piece, to: PlacementDocument) => void;
+}
+
+/** A piece that is dragged: where that began, the width of a position, and where it would come to lie. */
+interface Drag {
+  piece: Piece;
+  x: number;
+  step: number;
+  to: PlacementDocument | null;
+}
+
+function Draft({ gpu, profiles, pieces, gone, onMove }: DraftProps) {
   const positions = Math.max(gpu.mig?.memory_positions ?? 8, 1);
+  const [drag, setDrag] = useState<Drag | null>(null);
   const area = (piece: Piece, kind: "vm" | "new" | "going", word: string) => (
     <Area key={`${kind}${place(piece.placement)}`} from={piece.placement.start / positions} width={piece.placement.size / positions} kind={kind}
       title={piece.profile} detail={word} />
   );
+  const begin = (event: PointerEvent, piece: Piece) => {
+    const group = event.currentTarget as SVGGElement;
+    if (event.button !== 0 || !group.ownerSVGElement) return;
+    group.setPointerCapture(event.pointerId);
+    setDrag({ piece, x: event.clientX, step: group.ownerSVGElement.getBoundingClientRect().width / positions, to: null });
+  };
+  const follow = (event: PointerEvent) => {
+    if (!drag) return;
+    const { piece, x, step } = drag;
+    const others = pieces.filter((other) => other !== piece);
+    const to = nearest(profiles, others, piece, piece.placement.start + (event.clientX - x) / step);
+    setDrag({ ...drag, to });
+  };
+  const end = () => {
+    if (drag?.to) onMove(drag.piece, drag.to);
+    setDrag(null);
+  };
   const said = pieces.map((piece) => T.board.instance(piece.profile, place(piece.placement), piece.instance ? T.stays : T.isNew));
   return (
     <Frame label={[T.board.mig(T.gpu(gpu.index), positions), ...said].join(" ")} axis={positions}>
       <Area from={0} width={1} kind="free" title="" />
       {gone.map((piece) => area(piece, "going", T.goes))}
-      {pieces.map((piece) => area(piece, piece.instance ? "vm" : "new", piece.instance ? T.stays : T.isNew))}
+      {pieces.map((piece) => (
+        <g key={place(piece.placement)} class={drag?.piece === piece ? "movable moved" : "movable"} onPointerDown={(event) => begin(event, piece)}
+          onPointerMove={follow} onPointerUp={end} onPointerCancel={() => setDrag(null)}>
+          {area(piece, piece.instance ? "vm" : "new", piece.instance ? T.stays : T.isNew)}
+        </g>
+      ))}
+      {drag?.to && <g class="ghost">{area({ ...drag.piece, placement: drag.to }, "new", place(drag.to))}</g>}
     </Frame>
   );
+}
+
+/** The free place of a piece's profile that is nearest to a position; null where that is its own. */
+function nearest(profiles: readonly MigProfileRow[], others: readonly Piece[], piece: Piece, at: number): PlacementDocument | null {
+  const all = profiles.find((row) => row.name === piece.profile)?.placements ?? [];
+  const free = all.filter((to) => !others.some((other) => overlaps(other.placement, to)));
+  const distance = (to: PlacementDocument) => Math.abs(to.start - at);
+  const best = free.reduce((one, other) => (distance(other) < distance(one) ? other : one), piece.placement);
+  return best.start === piece.placement.start ? null : best;
 }
 
 interface PieceRowProps {
@@ -95,7 +152,7 @@ function PieceRow({ piece, word, label, verb, onClick }: PieceRowProps) {
   const holder = piece.instance ? holderOf(piece.instance) : null;
   return (
     <li>
-      <span class="mono">{`${piece.profile} at ${at}`}</span>
+      <span class="mono">{T.atPlace(piece.profile, at)}</span>
       <span class="muted">{word}</span>
       {holder && holder.kind !== "idle" && <span>{T.inUse(holder.name)}</span>}
       <Button label={label(piece.profile, at)} onClick={onClick}>{verb}</Button>

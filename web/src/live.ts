@@ -67,9 +67,16 @@ const READ: Record<Part, () => Promise<Partial<State>>> = {
   },
   async operations() {
     const { operations } = await get<OperationListDocument>("/1.0/operations");
-    return { operations: keepSame(getState().operations, operations, (operation) => operation.id) };
+    const now = getState().operations;
+    return { operations: keepSame(now, operations.map((operation) => keepNewer(now, operation)), (operation) => operation.id) };
   },
 };
+
+/** An event may have come while the list was read. An end that is read is final: a daemon that was killed says it of what it ran. */
+function keepNewer(now: readonly OperationDocument[], read: OperationDocument): OperationDocument {
+  const known = now.find((operation) => operation.id === read.id);
+  return known && !isOver(read) && known.updated_s > read.updated_s ? { ...read, status: known.status, progress: known.progress, updated_s: known.updated_s } : read;
+}
 
 const waiting = new Set<Part>();
 let timer: ReturnType<typeof setTimeout> | undefined;
@@ -105,9 +112,10 @@ async function readPart(part: Part): Promise<void> {
 }
 
 function report(error: unknown): void {
-  if (error instanceof SessionEnded) end();
-  else if (error instanceof Unreachable) stream?.close();
-  else throw error;
+  if (error instanceof SessionEnded) return end();
+  // what is not understood ends no reading: the page connects again, and reads all
+  if (!(error instanceof Unreachable)) console.error(error);
+  stream?.close();
 }
 
 /** What the refusal says is not shown: once the command has ended, another user of the machine may serve its port. */
@@ -225,7 +233,11 @@ function take(events: readonly HostEvent[]): void {
   const concerned = new Set<Part>();
   for (const event of events) {
     lastId = event.id;
-    if (event.type === "operation") operations = withEvent(operations, event);
+    if (event.type === "operation") {
+      // what no event says, as whether it can be cancelled
+      if (!operations.some((operation) => operation.id === event.operation)) concerned.add("operations");
+      operations = withEvent(operations, event);
+    }
     if (!concerns(event)) continue;
     for (const part of ALL) concerned.add(part);
     if (event.type === "pool") concerned.add("server");
@@ -235,7 +247,7 @@ function take(events: readonly HostEvent[]): void {
   if (concerned.size) refresh([...concerned]);
 }
 
-/** An operation's steps come with its events: nothing is asked for them. */
+/** An operation's steps come with its events: nothing more is asked for them. */
 function withEvent(operations: readonly OperationDocument[], event: HostEvent): readonly OperationDocument[] {
   const id = String(event.operation);
   const old = operations.find((operation) => operation.id === id);

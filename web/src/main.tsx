@@ -58,6 +58,7 @@ function Page() {
   const [first = "", name = ""] = usePath();
   const connection = useStore((state) => state.connection);
   const ready = useStore((state) => state.asOf > 0);
+  const role = useStore((state) => state.server?.role);
   const skip = (event: Event) => {
     event.preventDefault();
     document.querySelector<HTMLElement>("main")?.focus();
@@ -71,6 +72,7 @@ function Page() {
         {connection === "lost" && <Lost />}
         {connection === "ended" && <Ended />}
         <Refused />
+        {role === "viewer" && <p class="note">{T.viewerNote}</p>}
         {ready ? <View first={first} name={name} /> : <p role="status">{T.loading}</p>}
       </main>
       <Dialogs />

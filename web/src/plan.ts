@@ -1,9 +1,10 @@
 /** What a dry run answers, as lines: the documents differ, a plan is always steps with reasons. */
 
 import type {
-  ActionDocument, LayoutPlanDocument, LayoutStepDocument, PlanDocument, StepDocument,
+  ActionDocument, LayoutPlanDocument, LayoutStepDocument, PlacementDocument, PlanDocument, StepDocument,
 } from "./api";
 import { place } from "./format";
+import { T } from "./texts";
 
 export interface PlanLine {
   sign: "+" | "-" | "~";
@@ -21,8 +22,8 @@ export interface Plan {
   expected: string | null;
 }
 
-const ADDING = new Set(["create", "start", "attach", "enable", "record", "note", "define", "adopt"]);
-const REMOVING = new Set(["destroy", "stop", "detach", "disable", "forget", "remove", "delete", "undefine"]);
+const ADDING = new Set(["create", "start", "attach", "enable", "record", "note", "define", "adopt", "hold"]);
+const REMOVING = new Set(["destroy", "stop", "detach", "disable", "forget", "remove", "delete", "undefine", "release"]);
 const RECORDS = /^(attachment\.|domain\.note|layout\.remember|vf\.remember)/;
 
 function sign(kind: string): PlanLine["sign"] {
@@ -33,13 +34,15 @@ function sign(kind: string): PlanLine["sign"] {
 const readStep = (step: StepDocument): PlanLine => ({ sign: sign(step.kind), text: step.description, record: RECORDS.test(step.kind) });
 
 function readLayoutStep(step: LayoutStepDocument): PlanLine {
-  const what = step.profile ?? step.vgpu_type ?? step.kind;
-  const at = step.placement ? ` at ${place(step.placement)}` : "";
-  const inside = step.parent_profile ? ` in ${step.parent_profile}${step.parent_placement ? ` at ${place(step.parent_placement)}` : ""}` : "";
-  const users = step.disrupts.length ? ` (used by ${step.disrupts.join(", ")})` : "";
+  if (step.kind.startsWith("mig.mode.")) return { sign: "~", text: T.ofGpu(step.gpu_index, T.migMode(step.kind.endsWith("enable"))), record: false };
+  const what = nameAt(step.profile ?? step.vgpu_type ?? step.kind, step.placement);
+  const whole = step.parent_profile ? T.inside(what, nameAt(step.parent_profile, step.parent_placement)) : what;
+  const text = step.disrupts.length ? T.takenFrom(whole, step.disrupts.join(", ")) : whole;
   // compute instances come and go with the instance around them
-  return { sign: sign(step.kind), text: `GPU ${step.gpu_index}: ${what}${at}${inside}${users}`, record: step.kind.startsWith("mig.ci.") };
+  return { sign: sign(step.kind), text: T.ofGpu(step.gpu_index, text), record: step.kind.startsWith("mig.ci.") };
 }
+
+const nameAt = (name: string, at: PlacementDocument | null): string => (at ? T.atPlace(name, place(at)) : name);
 
 interface Answer {
   plan?: PlanDocument;

@@ -29,7 +29,15 @@ export class Refusal extends Error {
 }
 
 /** No answer: the daemon is down, or what leads to it is. */
-export class Unreachable extends Error {}
+export class Unreachable extends Error {
+  constructor(
+    message: string,
+    /** Whether what was asked for may have begun. */
+    readonly mayHaveBegun = true,
+  ) {
+    super(message);
+  }
+}
 
 /** The token's session is over. */
 export class SessionEnded extends Error {
@@ -40,6 +48,8 @@ export class SessionEnded extends Error {
 
 /** The daemon is down, or the way to it; libvirt's or a driver's absence is the daemon's own answer. */
 const AWAY = new Set(["VG350", "VG360", "VG361"]);
+/** No daemon took the request. One of another host may have: ssh does not say when it ended. */
+const NOT_TAKEN = "VG350";
 
 /** A request with its document. Throws Refusal, Unreachable, SessionEnded. */
 export async function ask<D>(way: Transport, method: string, path: string, body?: unknown, headers?: Record<string, string>) {
@@ -47,7 +57,7 @@ export async function ask<D>(way: Transport, method: string, path: string, body?
   if (reply.status === 401) throw new SessionEnded();
   if (reply.status >= 400) {
     const parts = readError(reply);
-    if (reply.status >= 502 && (!parts.id || AWAY.has(parts.id))) throw new Unreachable(parts.error);
+    if (reply.status >= 502 && (!parts.id || AWAY.has(parts.id))) throw new Unreachable(parts.error, parts.id !== NOT_TAKEN);
     throw new Refusal(parts, reply.status);
   }
   return { document: reply.body as D, etag: reply.etag };

@@ -75,6 +75,11 @@ class Gate:
         self._wrong: deque[float] = deque(maxlen=MAX_WRONG)
         self.address = f"http://127.0.0.1:{port}{PAGE}/?token={self._token}"
 
+    @property
+    def left_s(self) -> float:
+        """Seconds until the session expires."""
+        return self._end_s - self._clock.monotonic_s()
+
     def check(self, request: Request) -> Reply | None:
         """What to answer; None: the request goes on to the daemon."""
         try:
@@ -97,7 +102,7 @@ class Gate:
 
     def _check_session(self, request: Request) -> Reply | None:
         given = parse_qs(request.query).get("token") if request.path == f"{PAGE}/" else None
-        expired = self._clock.monotonic_s() >= self._end_s
+        expired = self.left_s <= 0
         if given and request.method == "GET" and not expired:
             if self._take(given):
                 return self._enter(
@@ -112,7 +117,8 @@ class Gate:
             return self._enter()
         if request.path == KEY and request.method == "POST":
             return self._exchange(request)
-        if _is_of_api(request) and not _is_same(request.find("x-vgpumgr-page") or "", self._key):
+        is_page = _is_below(request, PAGE)
+        if not is_page and not _is_same(request.find("x-vgpumgr-page") or "", self._key):
             return self._answer_stranger(request)
         self._check_request(request)
         return None
@@ -127,7 +133,7 @@ class Gate:
 
     def _check_request(self, request: Request) -> None:
         """What the browser of the session may send."""
-        if not any(request.path == at or request.path.startswith(f"{at}/") for at in (PAGE, API)):
+        if not _is_below(request, PAGE) and not _is_below(request, API):
             raise RouteNotFoundError("there is no such path", hint=f"{PAGE}/")
         if self.read_only and not request.reads:
             raise AccessDeniedError(
@@ -166,7 +172,7 @@ class Gate:
         return self._answer_outside()
 
     def _answer_stranger(self, request: Request) -> Reply:
-        if _is_of_api(request):
+        if _is_below(request, API):
             error = AccessDeniedError(
                 "no session of the web page, or it has ended", hint=self._command
             )
@@ -198,8 +204,8 @@ def _answer_text(status: int, text: str) -> Reply:
     return Reply(status, (kind, ("Cache-Control", "no-store"), *SECURITY_HEADERS), text.encode())
 
 
-def _is_of_api(request: Request) -> bool:
-    return request.path == API or request.path.startswith(f"{API}/")
+def _is_below(request: Request, path: str) -> bool:
+    return request.path == path or request.path.startswith(f"{path}/")
 
 
 def _is_same(given: str, wanted: str) -> bool:

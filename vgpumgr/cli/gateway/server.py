@@ -42,6 +42,8 @@ _WRITE_S = 30.0
 _LINGER_S = 1.0
 #: in which requests under way end with the command
 _END_S = 2.0
+#: how often the session's clock is read: the event loop's stands still while the machine sleeps, and that one does not
+_EXPIRY_S = 10.0
 _PART = 64 << 10
 #: what goes on to the daemon, and what comes back
 _ASKED = ("accept", "if-match", "if-none-match", "last-event-id", "prefer")
@@ -63,10 +65,10 @@ class Gateway:
         self._calls: set[Call] = set()
         self._threads: set[asyncio.Future[Reply | None]] = set()
 
-    async def serve(self, listener: socket.socket, end: asyncio.Event, expires_s: float) -> None:
+    async def serve(self, listener: socket.socket, end: asyncio.Event) -> None:
         """Until ``end``; what is under way ends with it, and with the session."""
         server = await asyncio.start_server(self._serve, sock=listener, limit=MAX_HEAD_BYTES)
-        expiry = asyncio.get_running_loop().call_later(expires_s, self._hang_up)
+        expiry = asyncio.create_task(self._expire())
         try:
             await end.wait()
         finally:
@@ -80,6 +82,14 @@ class Gateway:
             # with the process
             if self._threads:
                 await asyncio.wait(self._threads, timeout=_END_S)
+
+    async def _expire(self) -> None:
+        """Ends what is under way once the session has expired, and what was let in just before."""
+        while True:
+            left_s = self._gate.left_s
+            if left_s <= 0:
+                self._hang_up()
+            await asyncio.sleep(min(left_s, _EXPIRY_S) if left_s > 0 else _EXPIRY_S)
 
     def _hang_up(self) -> None:
         for call in list(self._calls):
