@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.web.scene import ROOT, Scene, run_scene
 
@@ -40,6 +40,36 @@ def prepare(scene: Scene) -> None:
     scene.post("/1.0/gpus/7/drain", {"reason": "a fan is to be replaced"})
 
 
+def join_pool(scene: Scene) -> None:
+    """A pool of this host with claims of two tenants, one of which waits."""
+    scene.vgpumgr("pool", "init")
+    scene.vgpumgr("pool", "join", "--name", "gpu-a")
+    scene.vgpumgr("tenant", "create", "vision", "--gpus", "2.5")
+    scene.vgpumgr("tenant", "create", "teaching", "--gpus", "0.5")
+    for name, tenant, profile in (
+        ("train", "vision", "whole"), ("detect", "vision", "share:24GiB,40%"), ("label", "vision", "share:8GiB,30%"),
+        ("lesson-1", "teaching", "share:8GiB,25%"), ("lesson-2", "teaching", "share:8GiB,25%"),
+        ("lesson-3", "teaching", "share:8GiB,25%"),
+    ):  # fmt: skip
+        scene.vgpumgr("claim", "create", name, "--tenant", tenant, "--profile", profile)
+    scene.post("/1.0/attachments", {"vm": "web01", "claim": "detect"})
+    scene.add_host("gpu-b", 4)
+    scene.add_host("gpu-c", 2)
+
+
+def show_pool(page: Page) -> None:
+    """The view of the pool."""
+    page.get_by_role("navigation").get_by_role("link", name="Pool").click()
+    page.locator("tr[data-claim]").first.wait_for()
+
+
+def show_explained(page: Page) -> None:
+    """The hosts of a claim."""
+    show_pool(page)
+    page.locator("tr[data-claim=detect]").get_by_role("link").first.click()
+    page.locator("tr[data-candidate]").first.wait_for()
+
+
 def show_plan(page: Page) -> None:
     """An attach before consent."""
     page.get_by_role("button", name="2g.20gb: 1 more").first.click()
@@ -56,12 +86,24 @@ def show_layout(page: Page) -> None:
     page.locator(".adding .chip").first.click()
 
 
-#: the name of each picture, and what is done before it
-SCENES = (("overview", None), ("plan", show_plan), ("layout", show_layout))
+Scenes = Sequence[tuple[str, Callable[[Any], None] | None]]
+#: the name of each picture, and what is done before it; those of the pool are of a machine of its own
+SCENES: Scenes = (
+    ("overview", None),
+    ("plan", show_plan),
+    ("layout", show_layout),
+)
+POOL_SCENES: Scenes = (("pool", show_pool), ("explain", show_explained))
+#: what makes each machine, and its pictures
+MACHINES = ((prepare, SCENES), (join_pool, POOL_SCENES))
 
 
-def draw(chromium: BrowserType, address: str, target: Path) -> Iterator[Path]:
-    """One picture for each scene, and the overview in the dark and on a narrow screen; everywhere in the same font."""
+def draw(
+    chromium: BrowserType, address: str, target: Path, scenes: Scenes = SCENES
+) -> Iterator[Path]:
+    """One picture for each scene; beside the first ones the overview in the dark and on a narrow screen. Everywhere in
+    the same font.
+    """
     target.mkdir(parents=True, exist_ok=True)
     options = ["--no-sandbox"] if os.geteuid() == 0 else []
     env: dict[str, str | float | bool] = {**os.environ, "FONTCONFIG_FILE": str(FONTS)}
@@ -70,16 +112,17 @@ def draw(chromium: BrowserType, address: str, target: Path) -> Iterator[Path]:
     with open_page(context.new_page(), address):
         # the context has the cookie and the key from here on
         base = address.partition("?")[0]
-    for name, act in SCENES:
+    for name, act in scenes:
         with open_page(context.new_page(), base) as page:
             if act is not None:
                 act(page)
             yield save(page, target / f"{name}.png")
-    with open_page(context.new_page(), base) as page:
-        page.emulate_media(color_scheme="dark")
-        yield save(page, target / "dark.png")
-        page.set_viewport_size({"width": 320, "height": HEIGHT})
-        yield save(page, target / "narrow.png")
+    if scenes is SCENES:
+        with open_page(context.new_page(), base) as page:
+            page.emulate_media(color_scheme="dark")
+            yield save(page, target / "dark.png")
+            page.set_viewport_size({"width": 320, "height": HEIGHT})
+            yield save(page, target / "narrow.png")
     browser.close()
 
 
@@ -107,10 +150,12 @@ def main(arguments: list[str]) -> int:
         print("usage: ./run screenshots [DIRECTORY]", file=sys.stderr)
         return 2
     target = Path(arguments[0]) if arguments else PICTURES
-    with run_scene("dgx-a100", VMS) as scene, sync_playwright() as playwright:
-        prepare(scene)
-        for picture in draw(playwright.chromium, scene.open_web(), target):
-            print(picture)
+    with sync_playwright() as playwright:
+        for make, scenes in MACHINES:
+            with run_scene("dgx-a100", VMS) as scene:
+                make(scene)
+                for picture in draw(playwright.chromium, scene.open_web(), target, scenes):
+                    print(picture)
     return 0
 
 

@@ -68,7 +68,12 @@ for method, target in requests:
 
 def target(route: Route) -> str:
     path = route.path.replace("{id}", "0123").replace("{selector}", "nobody")
-    return path.replace("{vm}", "none").replace("{vgpu}", "none")
+    return (
+        path.replace("{vm}", "none")
+        .replace("{vgpu}", "none")
+        .replace("{claim}", "none")
+        .replace("{tenant}", "none")
+    )
 
 
 def ask_all(daemon: Daemon, caller: Caller) -> list[int]:

@@ -63,7 +63,12 @@ def victim() -> Iterator[Daemon]:
 def fill(route: Route) -> str:
     path = route.path.replace("{id}", "0123456789abcdef").replace("{vgpu}", UUID)
     selector = "0" if "/gpus/" in path else "vm01"
-    return path.replace("{selector}", selector).replace("{vm}", "vm01")
+    return (
+        path.replace("{selector}", selector)
+        .replace("{vm}", "vm01")
+        .replace("{claim}", "train")
+        .replace("{tenant}", "vision")
+    )
 
 
 def list_paths(path: str) -> list[str]:

@@ -17,6 +17,7 @@ from tests.support.clock import FakeClock
 from tests.support.fake_nvml import FakeNvml
 from vgpumgr.app.history import MAX_SERIES, POINTS, History
 from vgpumgr.app.metrics import Collected, Observation
+from vgpumgr.errors import PoolStoreError, VgpumgrError
 from vgpumgr.model.gpu import Inventory, Sensors
 from vgpumgr.model.pci import PciAddress
 from vgpumgr.server import sampling
@@ -99,10 +100,34 @@ def test_an_hour_is_kept_and_what_is_gone_is_forgotten() -> None:
     assert read(history) == {}
 
 
+FIGURES = {"gpu_free_milli": 500.0, "claims_waiting": 2.0}
+
+
+def test_the_pools_figures_stand_beside_the_gpus() -> None:
+    history = History(points=3)
+    history.add(observe(), 0.0, 0.0)
+    history.add(observe(), 1.0, 1.0, FIGURES)
+    found = {one.figure: one.values for one in history.describe(pool=True).series}
+    assert found == {"gpu_free_milli": [None, 500], "claims_waiting": [None, 2]}
+    for one in history.describe(pool=True).series:
+        assert (one.gpu, one.vm, one.attachment) == (None, None, None)
+    assert len(history.describe().series) > len(found)
+    assert not {one.figure for one in history.describe(vm="vm01").series} & set(found)
+    for at in range(2, 5):
+        history.add(observe(), float(at), float(at))
+    assert history.describe(pool=True).series == []
+    # they are there however many channels there are
+    full = History(points=3, max_series=3)
+    full.add(observe(), 0.0, 0.0, FIGURES)
+    assert len(full.describe(pool=True).series) == 2
+    assert len(full.describe().series) == 3
+
+
 def test_there_are_no_more_series_than_the_bound() -> None:
     history = History(points=4, max_series=10)
     for number in range(100):
-        history.add(observe(number, number=number), float(number), float(number))
+        figures = {f"figure {other}": 1.0 for other in range(number % 20)}
+        history.add(observe(number, number=number), float(number), float(number), figures)
         history.add(observe(number + 1, number=number), number + 0.5, number + 0.5)
     assert len(history._series) <= 10
     assert all(len(values) == 4 for values in history._series.values())
@@ -170,13 +195,35 @@ class Collector:
         return self.answers.pop(0) if self.answers else Collected()
 
 
+class Reader:
+    """The daemon's reads of its pool."""
+
+    def __init__(self, answers: list[VgpumgrError | None], *, hangs: bool = False) -> None:
+        self.answers, self.hangs = answers, hangs
+        self.ages: list[float] = []
+
+    def is_member(self) -> bool:
+        return bool(self.answers)
+
+    async def read(self, max_age_s: float, *, after_changes: bool) -> SimpleNamespace:
+        assert not after_changes
+        self.ages.append(max_age_s)
+        if self.hangs:
+            await asyncio.Event().wait()
+        error = self.answers[min(len(self.ages), len(self.answers)) - 1]
+        if error is not None:
+            raise error
+        found = {"claims_waiting": len(self.ages)}
+        return SimpleNamespace(operations=SimpleNamespace(measure=lambda: found))
+
+
 @pytest.mark.parametrize("keep", [True, False])
 def test_each_good_collection_is_one_point(keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "STEP_S", 0.01)
     collector = Collector()
     settings = SimpleNamespace(history=SimpleNamespace(keep=keep))
     context = SimpleNamespace(
-        metrics=collector, clock=collector.clock, history=collector.history,
+        metrics=collector, clock=collector.clock, history=collector.history, pool=(reader := Reader([None])),
         configuration=SimpleNamespace(settings=settings),
     )  # fmt: skip
 
@@ -188,6 +235,45 @@ def test_each_good_collection_is_one_point(keep: bool, monkeypatch: pytest.Monke
 
     asyncio.run(run())
     assert collector.history.describe().times_s == ([5.0, 15.0] if keep else [])
+    assert bool(reader.ages) == keep
+
+
+GONE = PoolStoreError("etcd does not answer")
+
+
+@pytest.mark.parametrize(
+    ("reader", "waiting"),
+    [
+        (Reader([None, GONE, None]), [1, None, 3]),
+        (Reader([GONE]), None),
+        (Reader([None], hangs=True), None),
+        (Reader([]), None),
+    ],
+    ids=["outage", "gone", "hangs", "none"],
+)
+def test_a_pool_that_does_not_answer_is_a_gap(
+    reader: Reader, waiting: list[int | None] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "STEP_S", 0.01)
+    monkeypatch.setattr(sampling, "_POOL_S", 0.05)
+    collector = Collector()
+    collector.answers = [Collected(observe(1), True, float(at), 0.1) for at in range(3)]
+    settings = SimpleNamespace(history=SimpleNamespace(keep=True))
+    context = SimpleNamespace(
+        metrics=collector, clock=collector.clock, history=collector.history, pool=reader,
+        configuration=SimpleNamespace(settings=settings),
+    )  # fmt: skip
+
+    async def run() -> None:
+        async with sampling.keep_history(context):  # type: ignore[arg-type]
+            while len(collector.history.describe().times_s) < 3:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    assert collector.history.describe().times_s == [0.0, 1.0, 2.0]
+    found = {one.figure: one.values for one in collector.history.describe(pool=True).series}
+    assert found.get("claims_waiting") == waiting
+    assert set(reader.ages) <= {0.01}
 
 
 def test_the_last_entries_of_the_audit_log(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_claims_of_one_host(cli: Cli) -> None:
         assert (kept["lease"]["gpu_milli"], kept["compute_percent"]) == (500, 60)
         assert "it keeps what it has" in kept["why"]
         status = ok(cli.run("pool", "status", "-o", "json"))
-        assert status["claims"] == {"granted": 3, "waiting": 1, "ending": 0}
+        assert status["claims"] == {"granted": 3, "waiting": 1, "ending": 0, "idle": 0}
         assert [gpu["free_milli"] for gpu in status["hosts"][0]["gpus"]] == [0, 0]
         assert (status["leader"], status["hosts"][0]["state"]) == ("a", "ready")
         assert ok(cli.run("claim", "delete", "early", "-o", "json"))["deleted"]

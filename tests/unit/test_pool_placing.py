@@ -94,3 +94,24 @@ def test_a_lease_of_gpus_of_several_sizes_counts_on_each(store: MemoryStore) -> 
     placing = Placing(view)
     assert list(placing.read_free().values()) == [400, 400, 1000]
     assert "different" in str(placing.resize(view.claims["c"], lease))
+
+
+def test_what_is_free_is_unusable_for_the_part_of_the_mix_that_it_is_too_small_for() -> None:
+    store = MemoryStore(lambda: 0.0)
+    write(
+        store,
+        put(HostRecord("h", "machine", HostState.READY)),
+        Put(alive_key("h"), "machine "),
+        put(ClassRecord("default")),
+        *(put(GpuRecord("h", n, f"GPU-{n}", "A100", 80 * GIB)) for n in range(3)),
+        put(GpuRecord("h", 3, "GPU-3", "A100", 80 * GIB, closed="a fan")),
+    )
+    assert Placing(View(store.range(ROOT)), everything=True).measure_unusable() == 0
+    write(store, put(ClaimRecord("a", "default", memory_bytes=60 * GIB)))
+    view = run(store)
+    # one piece of 250 is left, and no claim is as small; what is closed is not free
+    assert Placing(view, everything=True).measure_unusable() == 250
+    write(store, put(ClaimRecord("b", "default", memory_bytes=20 * GIB)))
+    store_view = View(store.range(ROOT))
+    # every second claim of the mix could use it
+    assert Placing(store_view, everything=True).measure_unusable() == 125

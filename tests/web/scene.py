@@ -22,6 +22,16 @@ from tests.support.places import short
 from tests.web.page_daemon import NAMES
 from vgpumgr.cli.http import HttpBackend, connect_unix
 from vgpumgr.errors import VgpumgrError
+from vgpumgr.pool.control.records import (
+    GpuRecord,
+    HostRecord,
+    HostState,
+    Life,
+    alive_key,
+    put,
+)
+from vgpumgr.pool.membership import open_pool
+from vgpumgr.pool.store.interface import Delete, Put, Transaction
 from vgpumgr.sim.machine import machine_env
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +90,19 @@ class Scene:
             yield
         finally:
             (self.root / name).unlink(missing_ok=True)
+
+    def write_pool(self, *changes: Put | Delete) -> None:
+        """Into the store of the machine's pool, as another host would."""
+        with mock.patch.dict(os.environ, self.env), open_pool(None) as pool:
+            assert pool.store.transact(Transaction((), changes)) is not None
+
+    def add_host(self, name: str, count: int) -> None:
+        """One of the pool that is heard, with GPUs of the first host's kind; nothing serves there."""
+        found = self.get("/1.0/pool")["hosts"][0]["gpus"][0]
+        model, size = found["model"], found["memory_bytes"]
+        gpus = [GpuRecord(name, n, f"GPU-{name}{n}", model, size) for n in range(count)]
+        host, life = HostRecord(name, f"machine-{name}", HostState.READY), Life(f"machine-{name}")
+        self.write_pool(put(host), *map(put, gpus), Put(alive_key(name), str(life)))
 
     def list_vms(self) -> dict[str, list[dict[str, Any]]]:
         """Attachments by name of the VM."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.web.scene import ROOT, run_scene
-from tools.screenshots import PICTURES, VMS, draw, main, prepare
+from tools.screenshots import MACHINES, PICTURES, VMS, draw, main
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -42,9 +42,13 @@ COMPARE = """async ([one, other, columns]) => {
 @pytest.fixture(scope="module")
 def drawn(browser: Browser) -> dict[str, Path]:
     """The pictures of ``./run screenshots``, by their names."""
-    with run_scene("dgx-a100", VMS) as scene:
-        prepare(scene)
-        return {path.stem: path for path in draw(browser.browser_type, scene.open_web(), DRAWN)}
+    found: dict[str, Path] = {}
+    for make, scenes in MACHINES:
+        with run_scene("dgx-a100", VMS) as scene:
+            make(scene)
+            paths = draw(browser.browser_type, scene.open_web(), DRAWN, scenes)
+            found |= {path.stem: path for path in paths}
+    return found
 
 
 def compare(page: Page, one: Path, other: Path) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from typing import NamedTuple
 
 from vgpumgr.app.documents.operations import HistoryDocument, HistorySeriesDocument
@@ -19,12 +19,20 @@ MAX_SERIES = 256
 
 
 class Key(NamedTuple):
-    """Which series: ``gpu`` or ``vm`` with ``attachment``, and the figure."""
+    """Which series: ``gpu`` or ``vm`` with ``attachment``, and the figure. Without either it is of the pool."""
 
     gpu: str | None
     vm: str | None
     attachment: int | None
     figure: str
+
+    @property
+    def is_pool(self) -> bool:
+        """Whether it is of the pool."""
+        return self.gpu is None and self.vm is None
+
+
+_NO_FIGURES: Mapping[str, float] = {}
 
 
 class _Counters(NamedTuple):
@@ -67,9 +75,16 @@ class History:
         self._series: dict[Key, array[float]] = {}
         self._before: dict[tuple[str, int], _Counters] = {}
 
-    def add(self, observation: Observation, wall_s: float, monotonic_s: float) -> None:
-        """One point of each series: that of an observation that was made now."""
-        found = dict(_list_gpu_figures(observation))
+    def add(
+        self,
+        observation: Observation,
+        wall_s: float,
+        monotonic_s: float,
+        pool: Mapping[str, float] = _NO_FIGURES,
+    ) -> None:
+        """One point of each series: that of an observation that was made now, and of the pool's figures."""
+        found = {Key(None, None, None, figure): value for figure, value in pool.items()}
+        found |= _list_gpu_figures(observation)
         for place, status in observation.channels.items():
             found |= self._list_rates(place, status, monotonic_s)
         self._before = {
@@ -101,14 +116,20 @@ class History:
     def _drop(self, key: Key) -> None:
         del self._series[key], self._seen[key]
 
-    def describe(self, gpu: str | None = None, vm: str | None = None) -> HistoryDocument:
-        """The series of a GPU, of a VM, or all."""
-        return self.take(gpu, vm).describe()
+    def describe(
+        self, gpu: str | None = None, vm: str | None = None, pool: bool = False
+    ) -> HistoryDocument:
+        """The series of a GPU, of a VM, of the pool, or all."""
+        return self.take(gpu, vm, pool).describe()
 
-    def take(self, gpu: str | None = None, vm: str | None = None) -> Taken:
+    def take(self, gpu: str | None = None, vm: str | None = None, pool: bool = False) -> Taken:
         """A copy of what ``describe`` answers with, quickly."""
         wanted = sorted(
-            (key for key in self._series if gpu in (None, key.gpu) and vm in (None, key.vm)),
+            (
+                key
+                for key in self._series
+                if gpu in (None, key.gpu) and vm in (None, key.vm) and (key.is_pool or not pool)
+            ),
             key=lambda key: (key.gpu is None, key.gpu or "", key.vm or "", key.attachment or 0),
         )
         return Taken(self._times[:], [(key, self._series[key][:]) for key in wanted])

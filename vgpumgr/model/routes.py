@@ -17,6 +17,7 @@ OPERATIONS = f"{API}/operations"
 EVENTS = f"{API}/events"
 METRICS = f"{API}/metrics"
 CONFIG = f"{API}/config"
+POOL = f"{API}/pool"
 
 
 class Role(IntEnum):
@@ -220,6 +221,17 @@ SYSTEM_ROUTES: tuple[Route, ...] = (
     Route("GET", EVENTS, "stream_events", _READ, _VIEWER, "Events, as they happen (SSE)."),
     Route("GET", METRICS, "read_metrics", _READ, _VIEWER, "Metrics for Prometheus."),
     Route("GET", f"{API}/history", "read_history", _READ, _VIEWER, "Figures of the last hour, for plots."),
+    Route("GET", POOL, "show_pool", _READ, _VIEWER, "The pool that this host is in, its hosts and totals."),
+    Route("GET", f"{POOL}/hosts", "list_pool_hosts", _READ, _VIEWER, "Hosts of the pool."),
+    Route("GET", f"{POOL}/classes", "list_pool_classes", _READ, _VIEWER, "How GPUs of the pool are provided."),
+    Route("GET", f"{POOL}/claims", "list_claims", _READ, _VIEWER, "Claims of the pool, and its queue."),
+    Route("GET", f"{POOL}/claims/{{claim}}", "show_claim", _READ, _VIEWER, "One claim."),
+    Route(
+        "GET", f"{POOL}/claims/{{claim}}/explain", "explain_claim", _READ, _VIEWER,
+        "Which host a claim has or would get, and why.",
+    ),
+    Route("GET", f"{POOL}/tenants", "list_tenants", _READ, _VIEWER, "Tenants of the pool, and what they have."),
+    Route("GET", f"{POOL}/tenants/{{tenant}}", "show_tenant", _READ, _VIEWER, "One tenant."),
     Route("GET", f"{API}/audit", "list_audit", _READ, _ADMIN, "The last entries of the audit log."),
     Route("GET", OPERATIONS, "list_operations", _READ, _VIEWER, "Operations."),
     Route("GET", f"{OPERATIONS}/{{id}}", "show_operation", _READ, _VIEWER, "One operation."),

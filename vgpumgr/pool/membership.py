@@ -363,6 +363,15 @@ def read_membership(machine: Machine) -> Membership | None:
         ) from error
 
 
+def read_stamp(machine: Machine) -> tuple[int, int] | None:
+    """Another one for each pool that the machine joins; None where it is in none."""
+    try:
+        status = (machine.state_dir / FILE_NAME).stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
 def forget_membership(machine: Machine) -> None:
     """This machine is in no pool then. Raises NotPermittedError."""
     try:

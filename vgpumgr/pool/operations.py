@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from vgpumgr.pool.control.records import (
     STATES,
     WHERE,
     ClaimRecord,
+    GpuRecord,
     IfLost,
     LeaseRecord,
     UseRecord,
@@ -40,6 +41,7 @@ from vgpumgr.pool.control.records import put as put_record
 from vgpumgr.pool.control.tenants import list_queue
 from vgpumgr.pool.leaving import find_dead, remove_host
 from vgpumgr.pool.membership import Pool
+from vgpumgr.pool.scheduler.model import GPU_MILLI
 from vgpumgr.pool.sizes import read_size
 from vgpumgr.pool.store.interface import Change, Compare
 from vgpumgr.pool.tenants import TenantOperations, find_tenant
@@ -64,8 +66,9 @@ class PoolOperations:
     def describe(self) -> dict[str, Any]:
         """The pool, its hosts and totals. Raises PoolStoreError."""
         view = self._pool.view()
-        record = self._pool.record(view)
-        hosts, states = _list_hosts(view), Counter(row["state"] for row in _list_claims(view))
+        record, placing = self._pool.record(view), Placing(view, everything=True)
+        hosts = _list_hosts(view, placing)
+        states = _count_states(view)
         free = [gpu["free_milli"] for host in hosts for gpu in host["gpus"]]
         membership = self._pool.membership
         return {
@@ -83,9 +86,28 @@ class PoolOperations:
             "leader": view.leader,
             "gpus": len(free),
             "gpu_free_milli": sum(free),
+            "gpu_allocated_milli": _sum_leases(view),
+            "gpu_unusable_milli": placing.measure_unusable(),
             "claims": {state: states[state] for state in STATES},
             "hosts": hosts,
         }
+
+    def measure(self) -> dict[str, float]:
+        """The pool's figures as they are kept over time."""
+        view = self._pool.view()
+        placing = Placing(view, everything=True)
+        unusable, milli = placing.measure_unusable(), len(view.gpus) * GPU_MILLI
+        return {
+            "gpu_allocated_milli": _sum_leases(view),
+            "gpu_free_milli": sum(placing.read_free().values()),
+            "gpu_unusable_ratio": unusable / milli if milli else 0.0,
+            "claims_waiting": _count_states(view)["waiting"],
+        }
+
+    def list_hosts(self) -> list[dict[str, Any]]:
+        """Every host, with what is free of its GPUs."""
+        view = self._pool.view()
+        return _list_hosts(view, Placing(view, everything=True))
 
     def serve(self, report: Callable[[str], None]) -> None:
         """This machine's part, until the process is interrupted."""
@@ -187,6 +209,14 @@ class PoolOperations:
     def remove_host(self, host: str) -> list[str]:
         """Removes a host that is dead; the claims that had leases there."""
         return remove_host(self._pool, host)
+
+
+def _sum_leases(view: View) -> int:
+    return sum(lease.total_milli for lease in view.leases.values())
+
+
+def _count_states(view: View) -> Counter[str]:
+    return Counter(map(view.find_state, view.claims.values()))
 
 
 def _read_where(where: Sequence[str], here: str | None) -> tuple[str, ...]:
@@ -341,6 +371,7 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
     """Every claim as ``-o json`` has it: those with a lease by age, then the queue. ``place`` is that in the queue."""
     rows = []
     waiting = [claim for claim in view.claims.values() if view.find_state(claim) == "waiting"]
+    uuids = {(gpu.host, gpu.index): gpu.uuid for gpu in view.gpus.values()}
     places = {claim.name: place for place, claim in enumerate(list_queue(view, waiting), 1)}
     granted = [claim for claim in view.claims.values() if claim.name not in places]
     for claim in (
@@ -363,7 +394,7 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
                 "memory_bytes": claim.memory_bytes,
                 "compute_percent": claim.compute_percent,
                 "if_lost": str(claim.if_lost),
-                "lease": None if lease is None else _describe_lease(view, lease),
+                "lease": None if lease is None else _describe_lease(view, lease, uuids),
                 "place": places.get(claim.name),
                 "why": claim.why or (NO_ANSWER if is_waiting else None),
                 "used_by": _describe_uses(view.list_uses(claim)),
@@ -391,12 +422,14 @@ def _describe_uses(uses: Sequence[UseRecord]) -> dict[str, Any] | None:
     }
 
 
-def _describe_lease(view: View, lease: LeaseRecord) -> dict[str, Any]:
-    uuids = {gpu.index: gpu.uuid for gpu in view.gpus.values() if gpu.host == lease.host}
+def _describe_lease(
+    view: View, lease: LeaseRecord, uuids: Mapping[tuple[str, int], str]
+) -> dict[str, Any]:
+    places = [(lease.host, index) for index in lease.gpus]
     return {
         "host": lease.host,
         "gpu_indices": list(lease.gpus),
-        "gpu_uuids": [uuids[index] for index in lease.gpus if index in uuids],
+        "gpu_uuids": [uuids[place] for place in places if place in uuids],
         "gpu_milli": lease.milli,
         "memory_bytes": lease.memory_bytes,
         "compute_percent": lease.compute_percent,
@@ -404,9 +437,12 @@ def _describe_lease(view: View, lease: LeaseRecord) -> dict[str, Any]:
     }
 
 
-def _list_hosts(view: View) -> list[dict[str, Any]]:
+def _list_hosts(view: View, placing: Placing) -> list[dict[str, Any]]:
     """Every host as ``-o json`` has it, with what is free of its GPUs, in thousandths."""
-    free = Placing(view, everything=True).read_free()
+    free, leases = placing.read_free(), Counter(lease.host for lease in view.leases.values())
+    gpus: dict[str, list[GpuRecord]] = {}
+    for gpu in view.gpus.values():
+        gpus.setdefault(gpu.host, []).append(gpu)
     return [
         {
             "name": host.name,
@@ -421,10 +457,9 @@ def _list_hosts(view: View) -> list[dict[str, Any]]:
                     "free_milli": free[gpu.host, gpu.index],
                     "closed": gpu.closed or None,
                 }
-                for gpu in view.gpus.values()
-                if gpu.host == host.name
+                for gpu in gpus.get(host.name, ())
             ],
-            "leases": sum(lease.host == host.name for lease in view.leases.values()),
+            "leases": leases[host.name],
         }
         for host in view.hosts.values()
     ]

@@ -12,6 +12,7 @@ from vgpumgr.server.audit import AuditLog, RefusalLog
 from vgpumgr.server.connections import Limits
 from vgpumgr.server.events import EventHub
 from vgpumgr.server.operations import Operations
+from vgpumgr.server.pool_reader import PoolReader
 from vgpumgr.server.responses import ResponseCache
 from vgpumgr.server.settings import Configuration
 from vgpumgr.server.workers import WorkerPools
@@ -29,6 +30,7 @@ class Context:
     pools: WorkerPools
     limits: Limits
     operations: Operations
+    pool: PoolReader
     metrics: MetricsService
     history: History
     refusals: RefusalLog

@@ -21,10 +21,10 @@ from vgpumgr.host.clock import Clock
 from vgpumgr.host.machine import Machine
 from vgpumgr.pool.leaving import BY_DAEMON, is_leaving
 from vgpumgr.pool.membership import (
-    FILE_NAME,
     open_pool_of,
     read_membership,
     read_seen,
+    read_stamp,
     write_seen,
 )
 from vgpumgr.server.context import Context
@@ -75,7 +75,7 @@ class PoolServer:
 
     def _serve(self) -> None:
         """Until the end, or until the machine is in another pool, or in none."""
-        stamp = self._read_stamp()
+        stamp = read_stamp(self._machine)
         membership = read_membership(self._machine)
         if membership is None or membership.host is None or is_leaving(self._machine):
             self._said = None
@@ -84,15 +84,7 @@ class PoolServer:
             pool.serve(lambda: self._is_over(stamp), lambda _text: None, self._hear, BY_DAEMON)
 
     def _is_over(self, stamp: object) -> bool:
-        return self._end.is_set() or self._read_stamp() != stamp or is_leaving(self._machine)
-
-    def _read_stamp(self) -> object:
-        """Another one for each pool that the machine joins."""
-        try:
-            status = (self._machine.state_dir / FILE_NAME).stat()
-        except OSError:
-            return None
-        return status.st_ino, status.st_mtime_ns
+        return self._end.is_set() or read_stamp(self._machine) != stamp or is_leaving(self._machine)
 
     def _hear(self, seen: SeenPool) -> None:
         if self._said != (said := (seen.text, seen.is_answering)):

@@ -50,6 +50,8 @@ from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S, AttachRequest
 from vgpumgr.model.routes import OPERATIONS, ROUTES, SYSTEM_ROUTES, Kind, Route
 from vgpumgr.server.context import Context
 from vgpumgr.server.descriptions import add_descriptions
+from vgpumgr.server.pool_routes import MODELS as POOL_MODELS
+from vgpumgr.server.pool_routes import PoolRoutes
 from vgpumgr.server.responses import (
     answer_document,
     answer_error,
@@ -62,17 +64,19 @@ from vgpumgr.server.system_routes import MAX_WAIT_S, MODELS, TEXTS, SystemRoutes
 
 def add_system_routes(api: FastAPI, context: Context) -> None:
     """Adds what the daemon answers itself; the table says where, and who may call it."""
-    system = SystemRoutes(context, describe_api)
+    parts = (SystemRoutes(context, describe_api), PoolRoutes(context))
     for route in SYSTEM_ROUTES:
         text = TEXTS.get(route.operation)
         content: dict[str, Any] = (
             {"content": {text: {}}}
             if text
-            else {"model": MODELS.get(route.operation, OperationShowDocument)}
+            else {"model": (MODELS | POOL_MODELS).get(route.operation, OperationShowDocument)}
         )
         status = 202 if route.operation == "cancel_operation" else 200
         responses: Responses = {status: {**content, "description": route.summary}}
-        endpoint = getattr(system, route.operation)
+        endpoint = next(
+            getattr(part, route.operation) for part in parts if hasattr(part, route.operation)
+        )
         if route.operation == "show_openapi":
             add_endpoint(api, context, route, endpoint, {}, in_schema=False)
         else:

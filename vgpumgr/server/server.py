@@ -43,6 +43,7 @@ from vgpumgr.server.limits import watch_limits
 from vgpumgr.server.middleware import Middleware
 from vgpumgr.server.operations import Operations
 from vgpumgr.server.pool_host import serve_pool
+from vgpumgr.server.pool_reader import PoolReader
 from vgpumgr.server.reconciler import Reconciler, Sources, find_sources, watch
 from vgpumgr.server.responses import ResponseCache
 from vgpumgr.server.routes import build_api
@@ -127,6 +128,7 @@ async def serve(
             context.hub.close()
             await context.operations.drain()
             await asyncio.to_thread(context.pools.close)
+            await context.pool.close()
             context.refusals.close()
 
 
@@ -154,6 +156,7 @@ def build_context(
         pools=pools,
         limits=limits,
         operations=operations,
+        pool=PoolReader(machine, clock, lambda: cache.epoch),
         metrics=metrics,
         history=History(),
         refusals=RefusalLog(audit),

@@ -68,6 +68,7 @@ EXTENSIONS = (
     "history",
     "audit-entries",
     "page",
+    "pool",
 )
 #: answers that are no documents
 TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}
@@ -99,6 +100,7 @@ class SystemRoutes:
                 machine=self._context.machine.name,
                 role="admin" if request.state.role is Role.ADMIN else "viewer",
                 running_operations=self._context.operations.count_running(),
+                pool=self._context.pool.is_member(),
             )
         )
 
@@ -170,9 +172,10 @@ class SystemRoutes:
         vm: Annotated[
             str | None, Query(max_length=256, description="name of a VM; null: all")
         ] = None,
+        pool: Annotated[bool, Query(description="those of the pool alone")] = False,
     ) -> Response:
         """Figures of the last hour."""
-        taken = self._context.history.take(gpu, vm)
+        taken = self._context.history.take(gpu, vm, pool)
         # a full hour takes a while, in which the loop answers others
         body = await asyncio.to_thread(lambda: encode_document(taken.describe()))
         return Response(body, media_type="application/json")

@@ -210,6 +210,81 @@ export interface CheckShowDocument {
   schema: "vgpumgr/v1";
 }
 
+export interface ClaimCandidateDocument {
+  chosen: boolean;
+  free_milli: Readonly<Record<string, number>>;
+  model: string;
+  name: string;
+  score: readonly (number)[] | null;
+  why: string;
+}
+
+export interface ClaimCountsDocument {
+  ending: number;
+  granted: number;
+  idle: number;
+  waiting: number;
+}
+
+export interface ClaimDocument {
+  anti_affinity: string | null;
+  binding: "reserve" | "late";
+  class: string;
+  compute_percent: number | null;
+  gpus: number;
+  if_lost: string;
+  lease: ClaimLeaseDocument | null;
+  memory_bytes: number | null;
+  name: string;
+  place: number | null;
+  state: "granted" | "waiting" | "ending" | "idle";
+  tenant: string | null;
+  used_by: ClaimUseDocument | null;
+  wanted_by: ClaimWantDocument | null;
+  where: readonly (string)[];
+  why: string | null;
+}
+
+export interface ClaimExplainDocument {
+  claim: ClaimDocument;
+  hosts: readonly (ClaimCandidateDocument)[];
+  schema: "vgpumgr/v1";
+}
+
+export interface ClaimLeaseDocument {
+  compute_percent: number | null;
+  gpu_indices: readonly (number)[];
+  gpu_milli: number;
+  gpu_uuids: readonly (string)[];
+  host: string;
+  memory_bytes: number | null;
+  token: number;
+}
+
+export interface ClaimListDocument {
+  claims: readonly (ClaimDocument)[];
+  schema: "vgpumgr/v1";
+}
+
+export interface ClaimShowDocument {
+  claim: ClaimDocument;
+  schema: "vgpumgr/v1";
+}
+
+export interface ClaimUseDocument {
+  attachment: string;
+  attachments: readonly (string)[];
+  host: string;
+  kind: string;
+  name: string;
+  uuid: string | null;
+}
+
+export interface ClaimWantDocument {
+  host: string;
+  pid: number | null;
+}
+
 export interface ComputeInstanceDocument {
   attachment: string | null;
   holder: HolderDocument | null;
@@ -854,6 +929,66 @@ export interface PlanLayoutBody {
   text: string;
 }
 
+export interface PoolClassDocument {
+  claims: number;
+  gpus: number;
+  models: readonly (string)[];
+  name: string;
+  policy: string;
+  whole: boolean;
+}
+
+export interface PoolClassListDocument {
+  classes: readonly (PoolClassDocument)[];
+  schema: "vgpumgr/v1";
+}
+
+export interface PoolDocument {
+  claims: ClaimCountsDocument;
+  gpu_allocated_milli: number;
+  gpu_free_milli: number;
+  gpu_unusable_milli: number;
+  gpus: number;
+  hosts: readonly (PoolHostDocument)[];
+  leader: string | null;
+  pool: PoolPartDocument;
+  schema: "vgpumgr/v1";
+}
+
+export interface PoolGpuDocument {
+  closed: string | null;
+  free_milli: number;
+  index: number;
+  memory_bytes: number;
+  model: string;
+  uuid: string;
+}
+
+export interface PoolHostDocument {
+  gpus: readonly (PoolGpuDocument)[];
+  heard: boolean;
+  leases: number;
+  name: string;
+  state: string;
+}
+
+export interface PoolHostListDocument {
+  hosts: readonly (PoolHostDocument)[];
+  schema: "vgpumgr/v1";
+}
+
+export interface PoolPartDocument {
+  engine: "etcd" | "sqlite";
+  fence_s: number;
+  host: string | null;
+  id: string;
+  revision: number;
+  server: string | null;
+  store: string;
+  ttl_s: number;
+  version: number;
+}
+
 export interface PoolSeenDocument {
   answers: boolean;
   host: string;
@@ -991,6 +1126,7 @@ export interface ServerDocument {
   api_version: "1.0";
   machine: string | null;
   pid: number;
+  pool: boolean;
   role: "viewer" | "admin";
   running_operations: number;
   schema: "vgpumgr/v1";
@@ -1133,6 +1269,25 @@ export interface TargetInstanceDocument {
   compute: readonly (string)[] | null;
   placement: PlacementDocument | null;
   profile: string;
+}
+
+export interface TenantDocument {
+  claims: ClaimCountsDocument;
+  name: string;
+  priority: number;
+  quota_milli: number | null;
+  used_milli: number;
+  weight: number;
+}
+
+export interface TenantListDocument {
+  schema: "vgpumgr/v1";
+  tenants: readonly (TenantDocument)[];
+}
+
+export interface TenantShowDocument {
+  schema: "vgpumgr/v1";
+  tenant: TenantDocument;
 }
 
 export interface UnbindPciBody {

@@ -15,6 +15,9 @@ const program = (): string => getState().server?.command ?? PROGRAM;
 export const line = (...words: readonly (string | false | null | undefined)[]): string =>
   [program(), ...words.filter((word): word is string => Boolean(word)).map(quote)].join(" ");
 
+/** A command about one host alone, as those of its pool: of another host it is said by ssh. */
+export const lineThere = (...words: readonly string[]): string => line(...words).replace(/^(.*?) --host (\S+)/, "ssh $2 $1");
+
 export const isCommand = (hint: string): boolean => hint.startsWith(`${PROGRAM} `);
 
 /** A daemon's hint, which knows nothing of the way to it. */

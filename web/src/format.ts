@@ -26,6 +26,8 @@ export function count(value: number): string {
   return value.toLocaleString("en-US");
 }
 
+/** Thousandths of GPUs: `2.5`, `0.125`. */
+export const gpus = (milli: number): string => String(Math.round(milli) / 1000);
 export const percent = (ratio: number): string => `${Math.round(ratio * 100)} %`;
 export const place = ({ start, size }: PlacementDocument): string => `${start}:${size}`;
 export const clock = (seconds: number): string => new Date(seconds * 1000).toLocaleTimeString("en-GB");

@@ -15,7 +15,7 @@ const KEPT_OPERATIONS = 100;
 /** Milliseconds in which events are gathered before what they concern is read. */
 const GATHER_MS = 20;
 /** What changes without an event (memory, load, counters) is read this often while the page is seen. */
-const COUNTERS_MS = 10_000;
+export const COUNTERS_MS = 10_000;
 /** Every so many times the comparison with the record is read, too: the daemon's own comes as an event. */
 const STATUS_EVERY = 3;
 /** The daemon sends a comment every 15 s; after this long without one the stream is dead. */
@@ -26,7 +26,8 @@ const LONGEST_PAUSE_MS = 4_000;
 export const way: Transport = openTransport();
 export const get = async <D>(path: string): Promise<D> => (await ask<D>(way, "GET", path)).document;
 
-type Part = "gpus" | "vms" | "status" | "profiles" | "types" | "operations" | "channels";
+type Part = "gpus" | "vms" | "status" | "profiles" | "types" | "operations" | "channels" | "server";
+/** All that events concern; whether the machine is in a pool changes with events of that type alone. */
 const ALL: readonly Part[] = ["gpus", "vms", "status", "profiles", "types", "operations", "channels"];
 
 const READ: Record<Part, () => Promise<Partial<State>>> = {
@@ -58,6 +59,11 @@ const READ: Record<Part, () => Promise<Partial<State>>> = {
   async types() {
     const { types } = await get<VgpuTypesDocument>("/1.0/vgpus/types");
     return { types: groupSame(getState().types, types, (type) => type.gpu) };
+  },
+  async server() {
+    const server = await get<Server>("/1.0");
+    const now = getState().server;
+    return { server: now && JSON.stringify(now) === JSON.stringify(server) ? now : server };
   },
   async operations() {
     const { operations } = await get<OperationListDocument>("/1.0/operations");
@@ -149,7 +155,7 @@ export async function follow(): Promise<void> {
   setInterval(() => {
     if (getState().connection !== "live" || document.visibilityState !== "visible") return;
     turn += 1;
-    refresh(turn % STATUS_EVERY ? ["gpus", "channels"] : ["gpus", "channels", "status"]);
+    refresh(turn % STATUS_EVERY ? ["gpus", "channels"] : ["gpus", "channels", "status", "server"]);
   }, COUNTERS_MS);
   let pause = FIRST_PAUSE_MS;
   for (;;) {
@@ -219,6 +225,9 @@ function takeEvents(text: string): string {
 const ENDED = new Set(["succeeded", "failed", "cancelled", "interrupted"]);
 export const isOver = (operation: OperationDocument): boolean => ENDED.has(operation.status);
 
+/** Whether it may have changed what is shown: of an operation's, the last one. */
+export const concerns = (event: HostEvent): boolean => event.type !== "operation" || ENDED.has(String(event.status));
+
 function take(events: readonly HostEvent[]): void {
   let operations = getState().operations;
   const concerned = new Set<Part>();
@@ -228,9 +237,10 @@ function take(events: readonly HostEvent[]): void {
       // what no event says, as whether it can be cancelled
       if (!operations.some((operation) => operation.id === event.operation)) concerned.add("operations");
       operations = withEvent(operations, event);
-      if (!ENDED.has(String(event.status))) continue;
     }
+    if (!concerns(event)) continue;
     for (const part of ALL) concerned.add(part);
+    if (event.type === "pool") concerned.add("server");
   }
   const kept = [...events].reverse().concat(getState().events).slice(0, KEPT_EVENTS);
   change({ events: kept, operations: operations.slice(-KEPT_OPERATIONS) });

@@ -6,21 +6,24 @@ import { Textures } from "./board";
 import { AttachDialog, WhyDialog } from "./choose";
 import { ActionDialog } from "./flow";
 import { duration } from "./format";
+import { ExplainView } from "./explain";
 import { GpuView } from "./gpu";
 import { LayoutDialog } from "./layout";
 import { Audit, Checks, Drift, Events, Operations } from "./lists";
 import { follow } from "./live";
 import { Overview, Vms } from "./overview";
 import { Command, ErrorParts, useSeconds } from "./parts";
+import { PoolView } from "./pool";
 import { useStore } from "./store";
 import "./style.css";
 import { T } from "./texts";
 import { VmView } from "./vm";
 
-/** The views of the navigation; one that needs a part of the API or a role names it, and is left out otherwise. */
+/** The views of the navigation; one that needs a part of the API or a role names it, and is left out otherwise, as the pool is where there is none. */
 const VIEWS = [
   { path: "", text: T.overview, view: Overview, extension: null, role: "viewer" },
   { path: "vms", text: T.vms, view: Vms, extension: null, role: "viewer" },
+  { path: "pool", text: T.pool.title, view: PoolView, extension: "pool", role: "viewer" },
   { path: "drift", text: T.drift, view: Drift, extension: null, role: "viewer" },
   { path: "operations", text: T.operations, view: Operations, extension: null, role: "viewer" },
   { path: "events", text: T.events, view: Events, extension: null, role: "viewer" },
@@ -81,6 +84,7 @@ function Page() {
 
 function View({ first, name }: { first: string; name: string }) {
   if (first === "gpu") return <GpuView key={name} uuid={name} />;
+  if (first === "pool" && name) return <ExplainView key={name} name={name} />;
   if (first === "vm") return <VmView key={name} uuid={name} />;
   const Found = VIEWS.find((row) => row.path === first)?.view ?? Overview;
   return <Found />;
@@ -108,7 +112,8 @@ function Navigation({ first }: { first: string }) {
   const drift = useStore((state) => state.status?.drift?.length ?? 0);
   const server = useStore((state) => state.server);
   const views = VIEWS.filter(
-    ({ extension, role }) =>
+    ({ path, extension, role }) =>
+      (path !== "pool" || server?.pool) &&
       (extension === null || server?.api_extensions.includes(extension)) && (role === "viewer" || server?.role === role),
   );
   return (

@@ -4,14 +4,14 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { HistoryDocument, HistorySeriesDocument } from "./api";
-import { bytes, clock, count, percent } from "./format";
+import { bytes, clock, count, gpus, percent } from "./format";
 import { get } from "./live";
 import { Section } from "./parts";
 import { useStore } from "./store";
 import { T } from "./texts";
 
 interface PlotsProps {
-  subject: "gpu" | "vm";
+  subject: "gpu" | "vm" | "pool";
   name: string;
 }
 
@@ -24,11 +24,14 @@ const FORMAT: Record<string, (value: number) => string> = {
   bytes_per_second: bytes,
   utilisation_ratio: percent,
   throttled_ratio: percent,
+  gpu_unusable_ratio: percent,
+  gpu_allocated_milli: gpus,
+  gpu_free_milli: gpus,
   power_watts: T.watts,
   temperature_celsius: T.degrees,
 };
 /** The top of the axis where all is 0. */
-const EMPTY: Record<string, number> = { utilisation_ratio: 1, throttled_ratio: 1, memory_used_bytes: 2 ** 20, bytes_per_second: 2 ** 10 };
+const EMPTY: Record<string, number> = { utilisation_ratio: 1, throttled_ratio: 1, gpu_unusable_ratio: 1, gpu_allocated_milli: 1000, gpu_free_milli: 1000, memory_used_bytes: 2 ** 20, bytes_per_second: 2 ** 10 };
 const format = (figure: string, value: number): string => (FORMAT[figure] ?? ((other: number) => count(Math.round(other))))(value);
 
 /** Nothing where the daemon keeps no history. */

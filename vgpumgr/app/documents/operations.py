@@ -78,6 +78,7 @@ class ServerDocument(Document):
     machine: str | None = Field(description="null on the real machine")
     role: Literal["viewer", "admin"] = Field(description="the caller's")
     running_operations: int
+    pool: bool = Field(default=False, description="whether this machine is in a pool")
 
 
 class SettingDocument(Document):
@@ -193,17 +194,20 @@ class RecoverDocument(Document):
 
 
 class HistorySeriesDocument(Document):
-    """One figure of one GPU, or of one channel of a VM."""
+    """One figure of one GPU, of one channel of a VM, or of the pool that the machine is in."""
 
-    gpu: str | None = Field(description="UUID, or address of one without NVML; null: of a VM")
-    vm: str | None = Field(description="name of the VM; null: of a GPU")
+    gpu: str | None = Field(
+        description="UUID, or address of one without NVML; null: of a VM, or of the pool"
+    )
+    vm: str | None = Field(description="name of the VM; null: of a GPU, or of the pool")
     attachment: int | None = Field(
-        description="which of the VM's attachments, from 0; null: of a GPU"
+        description="which of the VM's attachments, from 0; null: of a GPU, or of the pool"
     )
     figure: str = Field(
         description="of a GPU memory_used_bytes, utilisation_ratio, power_watts, temperature_celsius; of a "
         "channel calls_per_second, bytes_per_second, memory_used_bytes, throttled_ratio (the part of the "
-        "time in which a share's work was held back)"
+        "time in which a share's work was held back); of the pool gpu_allocated_milli, gpu_free_milli (thousandths of "
+        "GPUs), gpu_unusable_ratio (the free part of all GPUs that the mix of claims cannot use), claims_waiting"
     )
     values: list[float | None] = Field(description="one for each of ``times_s``; null: not known")
 
@@ -214,7 +218,7 @@ class HistoryDocument(Document):
     schema: Literal["vgpumgr/v1"] = SCHEMA
     step_s: float = Field(description="seconds between two points, at least")
     times_s: list[float] = Field(description="when each point was collected, as Unix time")
-    series: list[HistorySeriesDocument] = Field(description="in the order of GPUs, then VMs")
+    series: list[HistorySeriesDocument] = Field(description="in the order of GPUs, the pool, VMs")
 
 
 class AuditListDocument(Document):

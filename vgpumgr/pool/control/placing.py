@@ -203,6 +203,13 @@ class Placing:
             for gpu, free in zip(self._gpus[key], self._cluster.read_gpus(number), strict=True)
         }
 
+    def measure_unusable(self) -> int:
+        """What is free and cannot be used by the mix of all claims, in thousandths of a GPU: the mean over the mix."""
+        if not self._mix.count:
+            return 0
+        states = map(self._cluster.read_state, range(len(self._groups)))
+        return round(sum(map(self._mix.measure_unusable, states)) / self._mix.count)
+
     def list_groups(self) -> list[tuple[str, str, Mapping[int, int]]]:
         """Of each host, and of each of its models: what is free of the GPUs, by their indices."""
         return [

@@ -1,0 +1,211 @@
+"""Documents of the pool that this host is in; see ``documents.base`` for the rules."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from vgpumgr.app.documents.base import SCHEMA, Document, Field
+
+ClaimState = Literal["granted", "waiting", "ending", "idle"]
+
+
+class PoolGpuDocument(Document):
+    """A GPU of a host of the pool."""
+
+    index: int
+    uuid: str
+    model: str
+    memory_bytes: int
+    free_milli: int = Field(
+        description="what no lease has of it, in thousandths; 0 where it is closed"
+    )
+    closed: str | None = Field(description="why it takes nothing new; null: it does")
+
+
+class PoolHostDocument(Document):
+    """A host of the pool."""
+
+    name: str = Field(description="its name in the pool")
+    state: str = Field(description="ready, suspect or fenced")
+    heard: bool = Field(description="whether its last heartbeat still counts")
+    gpus: list[PoolGpuDocument]
+    leases: int = Field(description="leases on its GPUs")
+
+
+class ClaimCountsDocument(Document):
+    """How many claims there are in each state."""
+
+    granted: int = Field(description="that have a lease")
+    waiting: int = Field(description="that wait for one")
+    ending: int = Field(description="that are deleted, and whose host has not ended what runs")
+    idle: int = Field(description="that bind late, and that nothing wants now")
+
+
+class PoolPartDocument(Document):
+    """The pool itself, and this host's part in it."""
+
+    id: str
+    version: int = Field(description="of the pool's records")
+    store: str = Field(description="the URLs of its etcd, or its file on this host")
+    engine: Literal["etcd", "sqlite"] = Field(description="what the store is")
+    revision: int = Field(description="of the store, when it was read")
+    ttl_s: float = Field(description="so long a heartbeat counts")
+    fence_s: float = Field(description="so long after its last one a host ends claims that move")
+    host: str | None = Field(description="this host's name there; null: it has not joined")
+    server: str | None = Field(description="the process that serves for it now; null: none does")
+
+
+class PoolDocument(Document):
+    """``vgpumgr pool status -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    pool: PoolPartDocument = Field(description="the pool itself")
+    leader: str | None = Field(description="the host that grants; null: none does")
+    gpus: int = Field(description="of all hosts together")
+    gpu_free_milli: int = Field(description="what new leases can have of them, in thousandths")
+    gpu_allocated_milli: int = Field(description="what leases have of them, in thousandths")
+    gpu_unusable_milli: int = Field(
+        description="the free part that the mix of the pool's claims cannot use"
+    )
+    claims: ClaimCountsDocument = Field(description="how many there are in each state")
+    hosts: list[PoolHostDocument] = Field(description="every host")
+
+
+class PoolHostListDocument(Document):
+    """The hosts of ``vgpumgr pool status -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    hosts: list[PoolHostDocument] = Field(description="every host")
+
+
+class ClaimLeaseDocument(Document):
+    """GPUs of one host that a claim has."""
+
+    host: str = Field(description="the host's name in the pool")
+    gpu_indices: list[int] = Field(description="the GPUs there")
+    gpu_uuids: list[str] = Field(description="of these GPUs, where the pool still has them")
+    gpu_milli: int = Field(description="of each of them, in thousandths")
+    memory_bytes: int | None = Field(description="of each of them; null: all")
+    compute_percent: float | None = Field(description="of the time of each; null: all")
+    token: int = Field(description="of two grants of one claim the later has the higher one")
+
+
+class ClaimUseDocument(Document):
+    """What has its slice by a claim."""
+
+    host: str = Field(description="where it is")
+    kind: str = Field(description="vm or run")
+    name: str = Field(description="of the VM or the run")
+    uuid: str | None
+    attachment: str = Field(description="id of the attachment; of several the first")
+    attachments: list[str] = Field(description="ids of all of them, in the order of its GPUs")
+
+
+class ClaimWantDocument(Document):
+    """What wants the lease of a claim that binds late."""
+
+    host: str = Field(description="where it is")
+    pid: int | None = Field(description="of the process; null: anything there")
+
+
+class ClaimDocument(Document):
+    """A claim of the pool."""
+
+    name: str = Field(description="its name in the pool")
+    class_: str = Field(in_json="class", description="by which policy its GPUs are chosen")
+    tenant: str | None = Field(description="whose quota it has; null: of none")
+    anti_affinity: str | None = Field(description="no host has two claims of this group")
+    where: list[str] = Field(
+        description="names of the hosts that it may be on, and patterns of them; none: any"
+    )
+    binding: Literal["reserve", "late"] = Field(
+        description="late: it has a lease only while something wants it"
+    )
+    wanted_by: ClaimWantDocument | None = Field(description="of one that binds late; null: nothing")
+    state: ClaimState
+    gpus: int = Field(description="how many it asks for")
+    memory_bytes: int | None = Field(description="of each GPU; null: all")
+    compute_percent: float | None = Field(description="of the time of each GPU; null: all")
+    if_lost: str = Field(description="what becomes of it with its host: keep or move")
+    lease: ClaimLeaseDocument | None = Field(description="null: it waits, or is idle")
+    place: int | None = Field(description="in the queue, from 1; null: it does not wait")
+    why: str | None = Field(description="why it waits, or keeps another size than it asks for")
+    used_by: ClaimUseDocument | None = Field(description="null: nothing uses it")
+
+
+class ClaimListDocument(Document):
+    """``vgpumgr claim list -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    claims: list[ClaimDocument] = Field(description="those with a lease by age, then the queue")
+
+
+class ClaimShowDocument(Document):
+    """``vgpumgr claim show -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    claim: ClaimDocument = Field(description="the claim")
+
+
+class ClaimCandidateDocument(Document):
+    """GPUs of one model on one host, as the pool judges them for a claim."""
+
+    name: str = Field(description="of the host")
+    model: str
+    free_milli: dict[str, int] = Field(description="of each GPU by its index, in thousandths")
+    chosen: bool = Field(description="whether the claim has it, or would get it now")
+    score: list[float] | None = Field(
+        description="the least wins, by the first figure that differs; null: it cannot be had"
+    )
+    why: str = Field(description="the score in words, or why it cannot be had")
+
+
+class ClaimExplainDocument(Document):
+    """``vgpumgr claim explain -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    claim: ClaimDocument = Field(description="the claim")
+    hosts: list[ClaimCandidateDocument] = Field(description="the best one first")
+
+
+class TenantDocument(Document):
+    """A tenant of the pool."""
+
+    name: str = Field(description="its name in the pool")
+    quota_milli: int | None = Field(description="of GPUs, in thousandths; null: no limit")
+    used_milli: int = Field(description="what its leases have together, in thousandths")
+    priority: int = Field(description="claims of tenants with a higher one are granted first")
+    weight: int = Field(description="of equal priority, who has least for its weight is next")
+    claims: ClaimCountsDocument = Field(description="how many it has in each state")
+
+
+class TenantListDocument(Document):
+    """``vgpumgr tenant list -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    tenants: list[TenantDocument] = Field(description="every tenant, by name")
+
+
+class TenantShowDocument(Document):
+    """``vgpumgr tenant show -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    tenant: TenantDocument = Field(description="the tenant")
+
+
+class PoolClassDocument(Document):
+    """How GPUs are provided, and by which policy."""
+
+    name: str = Field(description="its name in the pool")
+    policy: str = Field(description="by which a host is chosen")
+    whole: bool = Field(description="whether it gives whole GPUs only")
+    models: list[str] = Field(description="of GPUs; none: any")
+    gpus: int = Field(description="of the pool that it may give")
+    claims: int = Field(description="claims of this class")
+
+
+class PoolClassListDocument(Document):
+    """``vgpumgr pool class list -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    classes: list[PoolClassDocument] = Field(description="every class, by name")
