@@ -107,7 +107,10 @@ def test_one_watch_is_for_all_rounds_and_ends_a_wait() -> None:
     server.run_round(120)
     assert time.monotonic() - began_s < 60
     assert store.watches == 1
+    before = threading.active_count()
     server.stop()
+    # it does not read the store while the process ends
+    assert threading.active_count() == before - 1
 
 
 def test_a_host_says_that_it_refuses_a_store_that_went_back() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -28,10 +29,12 @@ from vgpumgr.pool.store.interface import At, Delete, Store, Transaction, Watch
 from vgpumgr.pool.store.steps import drive
 from vgpumgr.state.leases import SeenLease, SeenPool
 
-#: so long one read of the watch waits; between two tries where it fails, too
+#: between two tries of a watch that fails
 _WATCH_S = 1.0
 #: so late a wait sees that it is over
 _END_S = 0.25
+#: a store that hangs is not waited for longer at the end
+_JOIN_S = 2.0
 
 
 class Changes:
@@ -57,8 +60,13 @@ class Changes:
         self._has_changed.clear()
 
     def close(self) -> None:
-        """Does not wait for what the thread still does."""
+        """The thread ends soon."""
         self._is_over.set()
+
+    def join(self) -> None:
+        """Waits a moment for the thread: a process that ends while it reads a store may crash."""
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN_S)
 
     def _watch(self) -> None:
         while not self._is_over.is_set():
@@ -74,7 +82,7 @@ class Changes:
 
     def _follow(self, watch: Watch) -> None:
         while not self._is_over.is_set():
-            if watch.read(_WATCH_S):
+            if watch.read(_END_S):
                 self._has_changed.set()
 
 
@@ -224,7 +232,6 @@ class Server:
     def stop(self) -> None:
         """Another controller may lead at once."""
         self._changes.close()
-        try:
+        with contextlib.suppress(PoolStoreError):
             drive(self._store, self._controller.resign())
-        except PoolStoreError:
-            return
+        self._changes.join()
