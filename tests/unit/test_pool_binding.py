@@ -78,7 +78,10 @@ def test_a_process_that_has_ended_wants_nothing(host: PoolHost) -> None:
     host.claim("one", "whole", late=True)
     with process() as pid:
         found = bind_claim(host.parts, "one", pid)
-        assert (found.state, found.binding, found.why) == ("granted", "late", None)
+        assert (found.state, found.binding, found.answered) == ("waiting", "late", False)
+        host.round()
+        found = bind_claim(host.parts, "one", pid)
+        assert (found.state, found.why, found.answered) == ("granted", None, True)
         # another one has it: both name it
         error = refuse(ClaimInUseError, lambda: bind_claim(host.parts, "one", os.getpid()))
         assert error.held_by == (f"process {pid} on host a",)
@@ -114,6 +117,7 @@ def test_what_is_attached_keeps_the_lease_after_its_process(host: PoolHost) -> N
     host.claim("one", SHARE, late=True)
     with process() as pid:
         bind_claim(host.parts, "one", pid)
+        host.round()
         attach(host, claim="one")
     for _ in range(3):
         host.round()

@@ -23,9 +23,10 @@ from vgpumgr.pool.store.interface import Change, Compare, Delete
 from vgpumgr.pool.versions import need
 
 
-def bind(pool: Pool, name: str, want: WantRecord | None = None) -> View:
+def bind(pool: Pool, name: str, want: WantRecord | None = None, *, follows_up: bool = True) -> View:
     """The pool, with a lease for the claim where one is free: else the claim waits. ``want`` says which process wants
     it; None: anything here, until it is given back or ``release``. A claim that does not bind late stays as it is.
+    Without ``follows_up`` the pool is as this has left it, before any controller has seen it.
 
     Raises ClaimNotFoundError, ClaimInUseError where another process or host has it, ClaimNotGrantedError where it may
     not be on this host, PoolMemberError.
@@ -46,7 +47,7 @@ def bind(pool: Pool, name: str, want: WantRecord | None = None) -> View:
 
     busy = ClaimInUseError(f"claim {name} was changed at the same time", hint="the same again")
     pool.change_anew(plan, busy)
-    return pool.follow_up(lambda now: is_answered(now, name))
+    return pool.follow_up(lambda now: is_answered(now, name)) if follows_up else pool.view()
 
 
 def is_answered(view: View, name: str) -> bool:

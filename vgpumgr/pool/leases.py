@@ -25,7 +25,7 @@ from vgpumgr.host.lock import find_holder
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.process import ProcessId
 from vgpumgr.model.attachment import ClaimPart
-from vgpumgr.pool.binding import bind
+from vgpumgr.pool.binding import bind, is_answered
 from vgpumgr.pool.control.controller import is_as_claimed
 from vgpumgr.pool.control.records import (
     USES,
@@ -87,12 +87,14 @@ class PoolLeases:
 
     def bind(self, claim: str, process: ProcessId, boot_id: str) -> BoundClaim:
         """See ``Leases``."""
-        with self._open() as (pool, host):
+        # who waits asks again, so that no store and no controller holds up others who ask the daemon
+        with self._open(_SHORT_S) as (pool, host):
             want = WantRecord(claim, host, process.pid, process.start_ticks, boot_id)
-            view = bind(pool, claim, want)
+            view = bind(pool, claim, want, follows_up=False)
             row = describe_claim(view, claim)
             is_late = row["binding"] == "late"
-            return BoundClaim(is_late, row["state"], row["place"], row["why"])
+            is_known = is_answered(view, claim)
+            return BoundClaim(is_late, is_known, row["state"], row["place"], row["why"])
 
     def hold(self, part: ClaimPart, user: ClaimUser) -> None:
         """See ``Leases``."""

@@ -31,6 +31,8 @@ class BoundClaim:
     """A claim's state, and while it waits its place in the queue and why."""
 
     is_late: bool
+    #: by a controller of the pool
+    is_answered: bool
     state: str
     place: int | None
     why: str | None

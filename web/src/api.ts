@@ -95,6 +95,7 @@ export interface BindClaimBody {
 }
 
 export interface BindDocument {
+  answered: boolean;
   binding: string;
   claim: string;
   place: number | null;

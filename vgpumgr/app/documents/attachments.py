@@ -248,6 +248,9 @@ class BindDocument(Document):
     schema: Literal["vgpumgr/v1"] = SCHEMA
     claim: str = Field(description="name of the claim")
     state: str = Field(description="granted, waiting or ending; idle: nothing wants it")
+    answered: bool = Field(
+        description="whether a controller of the pool has answered; false: ask again"
+    )
     binding: str = Field(description="late: it has a lease while a process wants it; or reserve")
     place: int | None = Field(description="in the queue; null: it does not wait")
     why: str | None = Field(description="why it waits; null: it does not")

@@ -129,6 +129,7 @@ def bind_claim(parts: Parts, claim: str, pid: int) -> BindDocument:
     return BindDocument(
         claim=claim,
         state=found.state,
+        answered=found.is_answered,
         binding="late" if found.is_late else "reserve",
         place=found.place,
         why=found.why,
