@@ -106,6 +106,7 @@ def test_each_bad_input_is_one_clear_error(
         "claim bind late",
         "claim release late",
         "claim list",
+        "pool bindings",
         "tenant set there --gpus 1",
         "tenant delete there",
     ],

@@ -229,6 +229,19 @@ def test_by_command(cli: Cli) -> None:
         assert cli.run("claim", "wait", "one").code == 8
         bound = ok(cli.run("claim", "bind", "one", "-o", "json"))["claim"]
         assert (bound["lease"]["host"], bound["wanted_by"]) == ("a", {"host": "a", "pid": None})
+        (row,) = ok(cli.run("pool", "bindings", "-o", "json"))["bindings"]
+        assert (row["host"], row["name"], row["used_by"]) == ("a", "one", None)
+        table = cli.run("pool", "bindings", terminal=True).out.splitlines()
+        assert table[0].split() == [
+            "HOST",
+            "GPU",
+            "NAME",
+            "TENANT",
+            "GPUS",
+            "MEMORY",
+            "STATE",
+            "USED_BY",
+        ]
         ok(cli.run("claim", "release", "one", "-o", "json"))
         ok(cli.run("claim", "release", "one", "-o", "json"))
         show = ("claim", "show", "one", "-o", "json")

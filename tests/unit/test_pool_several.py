@@ -66,6 +66,22 @@ def test_a_vm_gets_each_gpu_of_the_lease_and_gives_all_back(host: PoolHost) -> N
     assert host.view().leases == {}
 
 
+def test_bindings_name_who_has_each_gpu(host: PoolHost) -> None:
+    host.claim("train", SHARE, gpus=2)
+    host.claim("idle", "share:4GiB,10%")
+    one, two = attach(host).attachments
+    rows = host.ask("list_bindings")
+    shown = [
+        (row["gpu_index"], row["name"], (row["used_by"] or {}).get("attachment")) for row in rows
+    ]
+    idle = host.ask("show", "idle")["lease"]["gpu_indices"][0]
+    expected = [(0, "train", one.id), (1, "train", two.id), (idle, "idle", None)]
+    assert shown == sorted(expected, key=lambda row: row[:2])
+    assert {row["gpu_milli"] for row in rows if row["name"] == "train"} == {300}
+    used = next(row for row in rows if row["name"] == "train")
+    assert used["used_by"] == {"kind": "vm", "name": "vm01", "attachment": one.id}
+
+
 def test_whole_gpus_are_passed_through_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

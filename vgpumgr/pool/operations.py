@@ -18,6 +18,7 @@ from vgpumgr.errors import (
 from vgpumgr.host.lock import find_holder
 from vgpumgr.model.text import format_gpus
 from vgpumgr.pool.binding import bind, is_answered, release
+from vgpumgr.pool.bindings import list_bindings
 from vgpumgr.pool.classes import ClassOperations, find_class
 from vgpumgr.pool.control.candidates import list_candidates
 from vgpumgr.pool.control.controller import is_as_claimed
@@ -108,6 +109,10 @@ class PoolOperations:
         """Every host, with what is free of its GPUs."""
         view = self._pool.view()
         return _list_hosts(view, Placing(view, everything=True))
+
+    def list_bindings(self) -> list[dict[str, Any]]:
+        """What each GPU is leased for, and who has it."""
+        return list_bindings(self._pool.view())
 
     def serve(self, report: Callable[[str], None]) -> None:
         """This machine's part, until the process is interrupted."""
