@@ -140,10 +140,10 @@ def test_without_user_namespaces_only_who_allows_it_goes_without_a_sandbox(host:
 
 
 @contextmanager
-def daemon(host: Host) -> Iterator[None]:
+def daemon(host: Host, *options: str) -> Iterator[None]:
     """A daemon of the machine, until the context ends."""
     socket = host.root / MACHINE / "host" / "run" / "vgpumgr.sock"
-    process = host.start("daemon")
+    process = host.start("daemon", *options)
     try:
         wait_for(socket.exists, "the daemon listens")
         yield

@@ -47,6 +47,7 @@ from vgpumgr.server.pool_reader import PoolReader
 from vgpumgr.server.reconciler import Reconciler, Sources, find_sources, watch
 from vgpumgr.server.responses import ResponseCache
 from vgpumgr.server.routes import build_api
+from vgpumgr.server.runs import watch_runs
 from vgpumgr.server.sampling import keep_history
 from vgpumgr.server.settings import Configuration, read_configuration
 from vgpumgr.server.workers import Opener, WorkerPools
@@ -114,6 +115,7 @@ async def serve(
                 watch(context, settings, sources) as reconciler,
                 hear_gpus(context, sources),
                 watch_limits(context, sources),
+                watch_runs(context, reconciler),
                 serve_pool(context),
                 keep_history(context),
             ):
