@@ -328,6 +328,7 @@ SCENARIOS = (
         detach(every=True),
         both(make_claim_of_two, attach(**CLAIM)),
         mig=False,
+        is_several=True,
     ),
     Scenario("grow a share", change(16 << 30, 50), attach(profile=SHARE), mig=False),
     Scenario("shrink a share", change(4 << 30, 10), attach(profile=SHARE), mig=False),
