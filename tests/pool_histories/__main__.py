@@ -20,7 +20,7 @@ REACHED = {
     "calls late": 450, "calls doubled": 450, "calls lost": 1000, "answers lost": 450,
     "heartbeats lost": 1000, "refused": 20, "hosts fenced": 20, "sessions fenced": 40, "leases lost and noticed": 180,
     "granted after waiting": 450, "sessions": 550, "sessions resized": 80, "claims deleted": 300, "end granted": 280,
-    "end explained": 80, "quotas used": 1500, "over quota": 3000, "kept apart": 700,
+    "end explained": 80, "quotas used": 1100, "over quota": 3000, "kept apart": 700,
     "on hosts asked for": 6000, "waits by closed GPUs": 2000, "wanted": 200, "given back": 90, "end idle": 110,
 }  # fmt: skip
 
