@@ -19,8 +19,8 @@ from vgpumgr.server.context import Context
 from vgpumgr.server.reconciler import Reconciler
 from vgpumgr.state.store import STATE_FILE, Store
 
-#: between two looks at the processes
-LOOK_S = 1.0
+#: between two comparisons
+PAUSE_S = 1.0
 
 
 class RunWatcher:
@@ -57,9 +57,9 @@ class RunWatcher:
 
 @asynccontextmanager
 async def watch_runs(
-    context: Context, reconciler: Reconciler, pause_s: float = LOOK_S
+    context: Context, reconciler: Reconciler, pause_s: float = PAUSE_S
 ) -> AsyncIterator[None]:
-    """Looks until the end of the block, and asks for a reconcile where a process has ended."""
+    """Compares until the end of the block, and asks for a reconcile where a process has ended."""
     path = context.machine.state_dir / STATE_FILE
     boot_id = read_boot_id(context.machine)
     watcher = RunWatcher(Store(path, boot_id), path, boot_id)
