@@ -34,12 +34,18 @@ class RunWatcher:
         self._runs: Sequence[AttachmentRecord] = ()
         self._found: set[str] = set()
 
-    def list_ended(self) -> list[str]:
-        """The names of those that have ended since the last call. May raise StoreError."""
+    def has_changed(self) -> bool:
+        """Whether the state file is another one than ``read`` has read."""
+        return self._read_stamp() != self._stamp
+
+    def read(self) -> None:
+        """The runs that are recorded now. May raise StoreError."""
         stamp = self._read_stamp()
-        if stamp != self._stamp:
-            self._runs = [one for one in self._store.list_attachments() if one.run is not None]
-            self._stamp = stamp
+        self._runs = [one for one in self._store.list_attachments() if one.run is not None]
+        self._stamp = stamp
+
+    def list_ended(self) -> list[str]:
+        """The names of those that have ended since the last call."""
         ended = [one for one in self._runs if has_ended(one.run, self._boot_id)]
         new = [one.vm_name for one in ended if one.id not in self._found]
         self._found = {one.id for one in ended}
@@ -63,7 +69,7 @@ async def watch_runs(
     path = context.machine.state_dir / STATE_FILE
     boot_id = read_boot_id(context.machine)
     watcher = RunWatcher(Store(path, boot_id), path, boot_id)
-    task = asyncio.create_task(_watch(watcher.list_ended, reconciler.ask, pause_s))
+    task = asyncio.create_task(_watch(watcher, reconciler.ask, pause_s))
     try:
         yield
     finally:
@@ -72,11 +78,11 @@ async def watch_runs(
             await task
 
 
-async def _watch(
-    list_ended: Callable[[], list[str]], ask: Callable[[str], None], pause_s: float
-) -> None:
+async def _watch(watcher: RunWatcher, ask: Callable[[str], None], pause_s: float) -> None:
     while True:
         with contextlib.suppress(VgpumgrError, OSError):  # every command says so
-            for name in await asyncio.to_thread(list_ended):
+            if watcher.has_changed():
+                await asyncio.to_thread(watcher.read)
+            for name in watcher.list_ended():
                 ask(f"the command of {name} has ended")
         await asyncio.sleep(pause_s)
