@@ -50,6 +50,8 @@ def test_a_lease_lasts_as_long_as_the_command(host: Host) -> None:
     assert (out, errors, process.returncode) == ("more\n", "", 0)
     wait_for(lambda: is_idle(host), "the lease ends")
     assert host.list_left() == {}
+    for _ in range(3):  # right after one another
+        assert host.call("run", "--claim", "late", *PYTHON, PROGRAM).stdout == "12345\n"
 
 
 def test_a_command_waits_in_the_queue_and_says_why(host: Host) -> None:

@@ -389,6 +389,36 @@ def test_a_detach_of_what_is_not_recorded_releases_its_claim(host: PoolHost) -> 
     assert host.ask("delete", "train") is not None
 
 
+def make_context(
+    monkeypatch: pytest.MonkeyPatch,
+    run: Callable[..., Any],
+    heard: list[Any],
+    audit: list[Any] | None = None,
+) -> Any:
+    """A daemon whose rounds in the pool say what the test says, by what ``heard`` gets; ``run`` makes its changes."""
+
+    class Serving:
+        def __init__(self, _machine: object, _clock: object, report: Callable[[Any], None]) -> None:
+            heard.append(report)
+
+        def start(self) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(pool_host, "PoolServer", Serving)
+    return SimpleNamespace(
+        configuration=SimpleNamespace(settings=SimpleNamespace(pool=SimpleNamespace(serve=True))),
+        cache=SimpleNamespace(forget=lambda: None),
+        hub=SimpleNamespace(publish=lambda *_, **__: None),
+        pools=SimpleNamespace(change=SimpleNamespace(run=run)),
+        audit=SimpleNamespace(append=[].append if audit is None else audit.append),
+        machine=None,
+        clock=None,
+    )
+
+
 def test_the_daemon_compares_again_where_that_failed_and_after_each_outage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -401,27 +431,7 @@ def test_the_daemon_compares_again_where_that_failed_and_after_each_outage(
         if result is not None:
             raise result
 
-    class Serving:
-        """Reports what the test says."""
-
-        def __init__(self, _machine: object, _clock: object, report: Callable[[Any], None]) -> None:
-            heard.append(report)
-
-        def start(self) -> None:
-            pass
-
-        def close(self) -> None:
-            pass
-
-    context: Any = SimpleNamespace(
-        configuration=SimpleNamespace(settings=SimpleNamespace(pool=SimpleNamespace(serve=True))),
-        cache=SimpleNamespace(forget=lambda: None),
-        hub=SimpleNamespace(publish=lambda *_, **__: None),
-        pools=SimpleNamespace(change=SimpleNamespace(run=run)),
-        machine=None,
-        clock=None,
-    )
-    monkeypatch.setattr(pool_host, "PoolServer", Serving)
+    context = make_context(monkeypatch, run, heard)
     monkeypatch.setattr(pool_host, "RETRY_S", 0.0)
     answers = SeenPool("a", "leads the pool", 0.0, is_answering=True)
 
@@ -486,28 +496,7 @@ def test_the_daemon_compares_each_minute_and_says_once_what_it_cannot_repair(
         rounds.append(None)
         compare(SimpleNamespace(parts=host.parts))
 
-    class Serving:
-        """Reports what the test says."""
-
-        def __init__(self, _machine: object, _clock: object, report: Callable[[Any], None]) -> None:
-            heard.append(report)
-
-        def start(self) -> None:
-            pass
-
-        def close(self) -> None:
-            pass
-
-    context: Any = SimpleNamespace(
-        configuration=SimpleNamespace(settings=SimpleNamespace(pool=SimpleNamespace(serve=True))),
-        cache=SimpleNamespace(forget=lambda: None),
-        hub=SimpleNamespace(publish=lambda *_, **__: None),
-        pools=SimpleNamespace(change=SimpleNamespace(run=run)),
-        audit=SimpleNamespace(append=audit.append),
-        machine=None,
-        clock=None,
-    )
-    monkeypatch.setattr(pool_host, "PoolServer", Serving)
+    context = make_context(monkeypatch, run, heard, audit)
     monkeypatch.setattr(pool_host, "COMPARE_S", 0.01)
 
     async def go() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,9 +24,17 @@ from tests.unit.test_pool_tenants import make_store, run, share, write
 from tests.unit.test_pool_versions import make_old
 from vgpumgr.app.application import Application
 from vgpumgr.app.operations.runs import bind_claim
-from vgpumgr.errors import ClaimInUseError, ClaimNotGrantedError, RunnerGoneError, VgpumgrError
+from vgpumgr.errors import (
+    ClaimInUseError,
+    ClaimNotGrantedError,
+    DaemonNotRunningError,
+    PoolStoreError,
+    RunnerGoneError,
+    VgpumgrError,
+)
 from vgpumgr.pool.control.records import HostRecord, View, WantRecord, alive_key, put, want_key
 from vgpumgr.pool.membership import Pool, open_pool
+from vgpumgr.pool.operations import PoolOperations
 from vgpumgr.pool.store.interface import Delete, Transaction
 
 
@@ -98,6 +107,115 @@ def test_a_process_that_has_ended_wants_nothing(host: PoolHost) -> None:
         host.round()
     assert (state(host, "one"), host.view().wants) == ("idle", {})
     refuse(RunnerGoneError, lambda: bind_claim(host.parts, "one", pid))
+
+
+def test_a_lease_that_still_ends_is_not_the_next_ones(host: PoolHost) -> None:
+    """A command right after another one, by the same claim: the host has not removed the first lease yet."""
+    host.claim("one", "whole", late=True)
+    with process() as first:
+        bind_claim(host.parts, "one", first)
+        host.round()
+    with open_pool(None) as pool:
+        pool.store.transact(Transaction((), (Delete(want_key("one")),)))
+        pool.follow_up(lambda view: view.leases["a/one"].is_ending)
+    with process() as second:
+        found = bind_claim(host.parts, "one", second)
+        assert (found.state, found.answered) == ("waiting", False)
+        error = refuse(ClaimNotGrantedError, lambda: attach(host, claim="one"))
+        assert str(error.why).startswith("it waits")
+        for _ in range(3):
+            host.round()
+        assert bind_claim(host.parts, "one", second).state == "granted"
+        attach(host, claim="one")
+
+
+def test_the_number_of_a_process_alone_is_not_the_process(host: PoolHost) -> None:
+    """One of another boot had it: the entry is written anew, and not removed with that one."""
+    host.claim("one", "whole", late=True)
+    with process() as pid:
+        bind_claim(host.parts, "one", pid)
+        want = host.view().wants["one"]
+        with open_pool(None) as pool:
+            older = put(replace(want, boot="before", start_ticks=1))
+            pool.store.transact(Transaction((), (older,)))
+        bind_claim(host.parts, "one", pid)
+        host.round()
+        assert host.view().wants["one"] == want
+
+
+class Answers:
+    """A backend that answers ``bind_claim`` so, one after the other."""
+
+    def __init__(self, *answers: dict[str, Any] | VgpumgrError) -> None:
+        self._answers = list(answers)
+
+    def call(self, operation: str, **_: object) -> dict[str, Any]:
+        assert operation == "bind_claim"
+        answer = self._answers.pop(0)
+        if isinstance(answer, VgpumgrError):
+            raise answer
+        return answer
+
+
+WAITS = {"state": "waiting", "binding": "late", "answered": True, "place": 1, "why": "in use"}
+GRANTED = {**WAITS, "state": "granted", "place": None, "why": None}
+
+
+def wait(*answers: dict[str, Any] | VgpumgrError, wait_s: float | None = None) -> list[str]:
+    """What ``vgpumgr run`` says while it waits."""
+    from vgpumgr.cli.run import _Runner
+
+    said: list[str] = []
+    session: Any = SimpleNamespace(streams=SimpleNamespace(note=said.append))
+    runner = _Runner(session, {"claim": "one", "pid": 1}, wait_s)
+    backend: Any = Answers(*answers)
+    runner._await_lease(backend)
+    assert backend._answers == []
+    return said
+
+
+def test_who_waits_outlives_a_store_and_a_daemon_that_do_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vgpumgr.cli.run._ASK_LATER_S", 0.01)
+    away = DaemonNotRunningError("no daemon runs")
+    silent = PoolStoreError("the pool's store does not answer")
+    assert wait(WAITS, silent, silent, away, WAITS, GRANTED) == [
+        "claim one waits, place 1: in use",
+        "claim one waits: the pool's store does not answer",
+        "claim one waits: no daemon runs",
+        "claim one waits, place 1: in use",
+    ]
+    for error in (silent, away):  # at the beginning it is a refusal, and after the time too
+        with pytest.raises(type(error)):
+            wait(error)
+        with pytest.raises(type(error)):
+            wait(WAITS, error, error, wait_s=0.02)
+    ends = {**GRANTED, "state": "ending"}
+    assert wait(WAITS, ends) == ["claim one waits, place 1: in use"]
+
+
+def test_claim_wait_outlives_a_store_that_does_not_answer(
+    host: PoolHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.claim("one", "whole")
+    host.claim("two", "whole")
+    said: list[str] = []
+    with open_pool(None) as pool:
+        operations = PoolOperations(pool)
+        show = operations.show
+        answers: list[Any] = [show, show, None, None, show]
+
+        def answer(name: str) -> Any:
+            if (act := answers.pop(0)) is None:
+                raise PoolStoreError("the pool's store does not answer")
+            return act(name)
+
+        monkeypatch.setattr(operations, "show", answer)
+        monkeypatch.setattr("vgpumgr.pool.operations._WAIT_S", 0.01)
+        with pytest.raises(IndexError):  # it would wait on
+            operations.wait("two", None, said.append)
+    assert [("does not answer" in text) for text in said] == [False, True, False]
 
 
 @pytest.mark.parametrize("other", [{"start_ticks": 1}, {"boot": "another"}])

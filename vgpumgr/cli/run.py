@@ -39,6 +39,9 @@ from vgpumgr.cli.text import render_plan
 from vgpumgr.errors import (
     ChannelStartError,
     ClaimNotGrantedError,
+    DaemonAnswerError,
+    DaemonNotRunningError,
+    PoolStoreError,
     RouteNotFoundError,
     UsageError,
     VgpumgrError,
@@ -51,10 +54,14 @@ from vgpumgr.host.foreground import (
     run_in_foreground,
 )
 from vgpumgr.model.choices import RUN_NAME
+from vgpumgr.model.text import describe_waiting
 
 #: so often who waits for a lease asks, more often at first: where GPUs are free the lease is there at once
 _ASK_S, _ASK_FIRST_S = 0.25, 0.05
 _FIRST = 20
+#: and while the pool's store, or the daemon, does not answer, which ends no waiting
+_ASK_LATER_S = 2.0
+_PASSING = (PoolStoreError, DaemonAnswerError, DaemonNotRunningError)
 
 app = App()
 
@@ -288,9 +295,18 @@ class _Runner:
                 found = backend.call("bind_claim", claim=claim, pid=self._asked["pid"])
             except RouteNotFoundError:
                 return  # a daemon of before: it knows no claims that bind late
+            except _PASSING as error:
+                if not attempt or (end_s is not None and clock.monotonic_s() >= end_s):
+                    raise
+                # the pool still has this process in its queue
+                if (text := f"claim {claim} waits: {error}") != said:
+                    said = text
+                    self._session.streams.note(text)
+                clock.sleep(_ASK_LATER_S)
+                continue
             wait_s = self._wait_s
-            if found["state"] == "granted" or (wait_s is None and found["binding"] != "late"):
-                return
+            if found["state"] != "waiting" or (wait_s is None and found["binding"] != "late"):
+                return  # what is not granted is refused with its reason
             now_s = clock.monotonic_s()
             end_s = end_s or (None if wait_s is None else now_s + wait_s)
             is_known = found["answered"] or attempt >= _FIRST
@@ -300,7 +316,7 @@ class _Runner:
                     why=f"it waits after {wait_s:g} s: {found['why']}",
                     hint=f"vgpumgr claim show {claim}",
                 )
-            text = f"claim {claim} waits, place {found['place']}: {found['why']}"
+            text = describe_waiting(claim, found["place"], found["why"])
             if text != said and is_known:
                 said = text
                 self._session.streams.note(text)

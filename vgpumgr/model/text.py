@@ -34,6 +34,11 @@ def format_gpus(milli: int) -> str:
     return f"{milli / 1000:.3f}".rstrip("0").rstrip(".")
 
 
+def describe_waiting(claim: str, place: object, why: object) -> str:
+    """A claim in the queue of its pool."""
+    return f"claim {claim} waits, place {place}: {why}"
+
+
 def format_exact(size_bytes: int) -> str:
     """A size without a space that ``parse_size`` reads back to the byte, in the largest unit that allows it."""
     for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):

@@ -53,13 +53,14 @@ def bind(pool: Pool, name: str, want: WantRecord | None = None, *, follows_up: b
 def is_answered(view: View, name: str) -> bool:
     """Whether a claim that is wanted has its lease, or a reason why it waits."""
     claim = view.claims.get(name)
-    return claim is None or bool(claim.why) or view.find_lease(claim) is not None
+    return claim is None or bool(claim.why) or view.find_state(claim) == "granted"
 
 
 def is_wanted_by(view: View, want: WantRecord) -> bool:
     """Whether that is written, or that anything on its host may use the claim."""
     known = view.wants.get(want.claim)
-    return known is not None and known.host == want.host and known.pid in (None, want.pid)
+    # a number alone may be that of a process of before
+    return known is not None and known in (want, WantRecord(want.claim, want.host))
 
 
 def _check_free(pool: Pool, view: View, claim: ClaimRecord, want: WantRecord) -> None:

@@ -241,13 +241,13 @@ class PoolLeases:
         if claim.late and (want is None or want.host != host):
             why = "it binds late, and nothing of this host has bound it"
             raise _refuse(claim, why, f"vgpumgr claim bind {claim.name}")
-        if lease is None:
+        if lease is None or lease.is_ending:
             why = claim.why or NO_ANSWER
             raise _refuse(claim, f"it waits: {why}", f"vgpumgr claim show {claim.name}")
         if lease.host != host:
             why = f"its lease is on host {lease.host}, and this is host {host}"
             raise _refuse(claim, why, f"the same command on host {lease.host}")
-        if lease.is_ending or not is_as_claimed(claim, lease):
+        if not is_as_claimed(claim, lease):
             why = "its lease has another size than it asks for" + (claim.why and f": {claim.why}")
             raise _refuse(claim, why, f"vgpumgr claim show {claim.name}")
         self._check_not_older(view, claim, lease)

@@ -13,10 +13,11 @@ from vgpumgr.errors import (
     ClaimImpossibleError,
     ClaimInUseError,
     PoolMemberError,
+    PoolStoreError,
     UsageError,
 )
 from vgpumgr.host.lock import find_holder
-from vgpumgr.model.text import format_gpus
+from vgpumgr.model.text import describe_waiting, format_gpus
 from vgpumgr.pool.binding import bind, is_answered, release
 from vgpumgr.pool.bindings import list_bindings
 from vgpumgr.pool.classes import ClassOperations, find_class
@@ -130,19 +131,26 @@ class PoolOperations:
         self, name: str, timeout_s: float | None, report: Callable[[str], None]
     ) -> dict[str, Any]:
         """One claim, once it is granted, or when the time is over. ``report`` gets its place in the queue and why it
-        waits, when that changes. Raises ClaimNotFoundError, also where it is deleted meanwhile.
+        waits, when that changes. A store that does not answer meanwhile ends no waiting. Raises ClaimNotFoundError,
+        also where it is deleted meanwhile.
         """
-        clock, said = self._pool.clock, ""
+        clock, row, said = self._pool.clock, self.show(name), ""
+        text = describe_waiting(name, row["place"], row["why"])
         end_s = None if timeout_s is None else clock.monotonic_s() + timeout_s
-        while True:
-            row = self.show(name)
-            left_s = _WAIT_S if end_s is None else end_s - clock.monotonic_s()
-            if row["state"] != "waiting" or left_s <= 0:
-                return row
-            if (text := f"claim {name} waits, place {row['place']}: {row['why']}") != said:
+        while row["state"] == "waiting":
+            if text != said:
                 said = text
                 report(text)
+            left_s = _WAIT_S if end_s is None else end_s - clock.monotonic_s()
+            if left_s <= 0:
+                break
             clock.sleep(min(left_s, _WAIT_S))
+            try:
+                row = self.show(name)
+                text = describe_waiting(name, row["place"], row["why"])
+            except PoolStoreError as error:
+                text = f"claim {name} waits: {error}"
+        return row
 
     def explain(self, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """One claim, and what each host would be for it: that which it has or would get first. Raises

@@ -485,10 +485,13 @@ class View:
         return self.leases.get(f"{claim.host}/{claim.name}") if claim.host else None
 
     def find_state(self, claim: ClaimRecord) -> str:
-        """``granted``, ``waiting`` or ``ending``; ``idle`` where it binds late, and nothing wants it."""
+        """``granted``, ``waiting`` or ``ending``; ``idle`` where it binds late, and nothing wants it. A lease that
+        ends, as of one that was given back, is none.
+        """
         if claim.is_ending:
             return "ending"
-        if self.find_lease(claim):
+        lease = self.find_lease(claim)
+        if lease is not None and not lease.is_ending:
             return "granted"
         return "waiting" if self.is_wanted(claim) else "idle"
 
