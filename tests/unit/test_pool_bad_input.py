@@ -74,6 +74,7 @@ def read_store() -> dict[str, str]:
         ("claim create x --profile whole --where a,,b", "VG100", 2, "no name or pattern of a host"),
         ("claim create x --profile whole --binding lte", "VG100", 2, "lte"),
         ("claim create x --profile whole --anti-affinity A", "VG100", 2, "no name of a group"),
+        ("claim create x --profile whole --binding late --if-lost move", "VG100", 2, "does not move"),
         ("claim bind none", "VG383", 5, "no claim none"),
         ("claim release there", "VG100", 2, "as long as it exists"),
         ("claim wait none", "VG383", 5, "no claim none"),

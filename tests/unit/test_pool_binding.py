@@ -27,6 +27,7 @@ from vgpumgr.app.operations.runs import bind_claim
 from vgpumgr.errors import (
     ClaimInUseError,
     ClaimNotGrantedError,
+    ClaimUnusableError,
     DaemonNotRunningError,
     PoolStoreError,
     RunnerGoneError,
@@ -228,6 +229,19 @@ def test_a_process_of_the_same_number_is_another_one(host: PoolHost, other: dict
             pool.store.transact(Transaction((), (put(replace(want, **other)),)))
         host.round()
         assert host.view().wants == {}
+
+
+def test_a_command_does_not_wait_for_what_it_cannot_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose_machine(tmp_path / "a", monkeypatch)
+    host = PoolHost(tmp_path, [make_gpu(A100, 0, None), make_gpu(A100, 1, None)])
+    host.claim("two", SHARE, gpus=2, late=True)
+    host.claim("moves", SHARE, if_lost="move")
+    for name in ("two", "moves"):
+        with process() as pid:
+            refuse(ClaimUnusableError, lambda: bind_claim(host.parts, name, pid))  # noqa: B023
+    assert host.view().wants == {}
 
 
 def test_what_is_attached_keeps_the_lease_after_its_process(host: PoolHost) -> None:

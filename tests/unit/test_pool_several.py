@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from tests.support.boards import A100, make_gpu
 from tests.support.pool_host import PoolHost, choose_machine
 from tests.unit.test_pool_attach import SHARE, attach, refuse
 from tests.unit.test_pool_attach import host as host
+from vgpumgr.app.application import Application
 from vgpumgr.app.operations.capacity import why
 from vgpumgr.errors import (
     ClaimInUseError,
     ClaimNotGrantedError,
+    ClaimUnusableError,
     PoolStoreError,
     RolledBackError,
 )
@@ -96,6 +99,17 @@ def test_whole_gpus_are_passed_through_together(
     seats = dry.plan.result["seats"]
     assert len(seats) == 2
     assert dry.plan.result["profile"] == "share:80GiB,100%"
+
+
+def test_a_command_gets_none_of_several(host: PoolHost) -> None:
+    host.claim("train", SHARE, gpus=2)
+    application = Application(host.machine, host.parts)
+    error = refuse(
+        ClaimUnusableError,
+        lambda: application.start_run(name="job", command="true", pid=os.getpid(), claim="train"),
+    )
+    assert "it has 2 GPUs" in str(error.why)
+    assert list_users(host) == {}
 
 
 def test_both_or_none(host: PoolHost, monkeypatch: pytest.MonkeyPatch) -> None:

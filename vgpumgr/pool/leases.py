@@ -45,7 +45,14 @@ from vgpumgr.pool.membership import LOCK_NAME, Pool, open_pool_of, read_membersh
 from vgpumgr.pool.operations import NO_ANSWER, describe_claim
 from vgpumgr.pool.store.interface import At, Delete, Entry, Transaction
 from vgpumgr.pool.versions import need
-from vgpumgr.state.leases import BoundClaim, ClaimUse, ClaimUser, LeasedGpu, SeenPool
+from vgpumgr.state.leases import (
+    BoundClaim,
+    ClaimUse,
+    ClaimUser,
+    LeasedGpu,
+    SeenPool,
+    refuse_several,
+)
 
 #: an entry that is removed may be changed at the same time so often
 _ATTEMPTS = 3
@@ -89,6 +96,10 @@ class PoolLeases:
         """See ``Leases``."""
         # who waits asks again, so that no store and no controller holds up others who ask the daemon
         with self._open(_SHORT_S) as (pool, host):
+            record = find_claim(pool.view(), claim)
+            _check_kind(record)
+            if record.gpus > 1:
+                raise refuse_several(claim, record.gpus)
             want = WantRecord(claim, host, process.pid, process.start_ticks, boot_id)
             view = bind(pool, claim, want, follows_up=False)
             row = describe_claim(view, claim)

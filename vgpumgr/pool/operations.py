@@ -176,6 +176,12 @@ class PoolOperations:
         names the limit that it breaks.
         """
         memory, compute = read_size(profile)
+        if late and if_lost == IfLost.MOVE:
+            raise UsageError(
+                "a claim that binds late does not move",
+                why="what runs by it cannot follow it to another host",
+                hint="--binding late without --if-lost move",
+            )
         if anti_affinity is not None:
             check_name(anti_affinity, "group")
         claim = ClaimRecord(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
-from vgpumgr.errors import PoolNotFoundError
+from vgpumgr.errors import ClaimUnusableError, PoolNotFoundError
 from vgpumgr.host.process import ProcessId
 from vgpumgr.model.attachment import AttachmentRecord, ClaimPart
 from vgpumgr.model.frozen import dataclass
@@ -36,6 +36,15 @@ class BoundClaim:
     state: str
     place: int | None
     why: str | None
+
+
+def refuse_several(claim: str, gpus: int) -> ClaimUnusableError:
+    """A command runs by a claim of one GPU only."""
+    return ClaimUnusableError(
+        f"no command can run by claim {claim}",
+        why=f"it has {gpus} GPUs, and a command has one slice",
+        hint="a claim of one GPU",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +116,8 @@ class Leases(Protocol):
 
     def bind(self, claim: str, process: ProcessId, boot_id: str) -> BoundClaim:
         """Where the claim binds late, this process wants its lease from now on. How the claim is then. Raises
-        ClaimNotFoundError, ClaimInUseError, ClaimNotGrantedError, PoolNotFoundError, PoolMemberError, PoolStoreError.
+        ClaimNotFoundError, ClaimInUseError, ClaimNotGrantedError, PoolNotFoundError, PoolMemberError, PoolStoreError,
+        and ClaimUnusableError for one by which no command can run: it would wait in vain.
         """
 
     def hold(self, part: ClaimPart, user: ClaimUser) -> None:

@@ -26,7 +26,6 @@ from vgpumgr.engine.step import Plan, Step
 from vgpumgr.errors import (
     AlreadyAttachedError,
     BackendUnsupportedError,
-    ClaimUnusableError,
     RunnerGoneError,
     VmNotFoundError,
 )
@@ -37,6 +36,7 @@ from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.request import AttachRequest, MigRequest, ShareRequest
 from vgpumgr.planning.leased import list_leased
 from vgpumgr.planning.snapshot import Snapshot
+from vgpumgr.state.leases import refuse_several
 from vgpumgr.steps.channel import StartChannel, check_confinable
 from vgpumgr.steps.claim import HoldClaim
 from vgpumgr.steps.record import MarkAttachment, RecordAttachment
@@ -87,11 +87,7 @@ def start_run(
         )
         asked, leased = resolve_claim(parts, request)
         if len(leased) > 1:
-            raise ClaimUnusableError(
-                f"no command can run by claim {request.claim}",
-                why=f"it has {len(leased)} GPUs, and a command has one slice",
-                hint="a claim of one GPU",
-            )
+            raise refuse_several(str(request.claim), len(leased))
         part = leased[0].part if leased else None
         with adding_hints(parts, asked.gpu, asked.profile):
             snapshot = Snapshot(
