@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.boards import A100, make_gpu
+from tests.support.fake_host import GPU, OTHER_GPU, make_functions
 from tests.support.pool_host import PoolHost, choose_machine
 from tests.unit.test_pool_attach import SHARE, attach, refuse
 from tests.unit.test_pool_attach import host as host
@@ -88,11 +89,27 @@ def test_bindings_name_who_has_each_gpu(host: PoolHost) -> None:
 def test_whole_gpus_are_passed_through_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.support.fake_host import GPU, make_functions
+    choose_machine(tmp_path / "a", monkeypatch)
+    gpus = [replace(make_gpu(A100, n, None), pci=pci) for n, pci in enumerate((GPU, OTHER_GPU))]
+    host = PoolHost(tmp_path, gpus, functions=make_functions())
+    host.claim("all", "whole", gpus=2)
+    before = host.bench.snapshot()
+    document = attach(host, "vm02", "all")
+    assert [one.backend for one in document.attachments] == ["passthrough"] * 2
+    kinds = [step.kind for step in document.plan.steps]
+    last_hold = max(n for n, kind in enumerate(kinds) if kind == "claim.hold")
+    assert last_hold < kinds.index("passthrough.bind")
+    assert len(list_users(host)) == 2
+    host.service.detach("vm02", every=True)
+    assert (list_users(host), host.bench.snapshot()) == ({}, before)
 
+
+def test_all_whole_gpus_are_given_by_the_same_means(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     choose_machine(tmp_path / "a", monkeypatch)
     gpu = replace(make_gpu(A100, 0, None), pci=GPU)
-    # the second one has no IOMMU group: both are given by the same means
+    # the second one has no IOMMU group
     host = PoolHost(tmp_path, [gpu, make_gpu(A100, 1, None)], functions=make_functions())
     host.claim("all", "whole", gpus=2)
     dry = host.service.attach(AttachRequest("vm02", claim="all"), dry_run=True)
