@@ -114,6 +114,10 @@ ROUTES: tuple[Route, ...] = (
         "POST", f"{API}/pool/claims/{{claim}}/bind", "bind_claim", _READ, _ADMIN,
         "A claim that binds late gets a lease for a process of this host, or waits for one.",
     ),
+    Route(
+        "GET", f"{API}/pool/claims/{{claim}}/notice", "read_notice", _READ, _VIEWER,
+        "Whether the lease that a claim has on this host ends.",
+    ),
     Route("GET", f"{API}/status", "status", _READ, _VIEWER, "Is all as recorded?", urgent=True),
     Route(
         "GET", f"{API}/checks", "check_host", _READ, _VIEWER, "Is the host fit for VMs with GPUs?",
@@ -179,6 +183,7 @@ IMPLEMENTATIONS = {
     "detach": "attachments.AttachmentService.detach",
     "start_run": "runs.start_run",
     "bind_claim": "runs.bind_claim",
+    "read_notice": "claims.read_notice",
     "restart_channel": "channels.restart_channel",
     "set_share": "shares.set_share",
     "status": "recovery.Recovery.status",
@@ -229,6 +234,14 @@ SYSTEM_ROUTES: tuple[Route, ...] = (
     Route(
         "GET", f"{POOL}/claims/{{claim}}/explain", "explain_claim", _READ, _VIEWER,
         "Which host a claim has or would get, and why.",
+    ),
+    Route(
+        "GET", f"{POOL}/reservations", "list_reservations", _READ, _VIEWER,
+        "GPUs that are a tenant's at a time of day.",
+    ),
+    Route(
+        "GET", f"{POOL}/reservations/{{reservation}}", "show_reservation", _READ, _VIEWER,
+        "One reservation.",
     ),
     Route("GET", f"{POOL}/tenants", "list_tenants", _READ, _VIEWER, "Tenants of the pool, and what they have."),
     Route("GET", f"{POOL}/tenants/{{tenant}}", "show_tenant", _READ, _VIEWER, "One tenant."),

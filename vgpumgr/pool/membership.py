@@ -150,7 +150,10 @@ class Pool:
         """
         timing = self.record(self.view()).timing
         controller = Controller(
-            f"command on {self.membership.host or 'a host'}", timing, self.clock.monotonic_s
+            f"command on {self.membership.host or 'a host'}",
+            timing,
+            self.clock.monotonic_s,
+            self.clock.wall_s,
         )
         end_s = self.clock.monotonic_s() + _ANSWER_S
         try:
@@ -236,7 +239,7 @@ class Pool:
             boot = read_boot_id(self.machine)
             host = HostRecord(name, self.membership.machine)
             agent = HostAgent(host, timing, self.clock.monotonic_s, boot=boot)
-            controller = Controller(name, timing, self.clock.monotonic_s)
+            controller = Controller(name, timing, self.clock.monotonic_s, self.clock.wall_s)
             server = Server(
                 self.store, name, agent, controller, self.clock.sleep, report, keep, is_over,
                 self._read_seen(name), lambda: read_closed(self.machine),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from vgpumgr.errors import PoolStoreError, StoreError, VgpumgrError
-from vgpumgr.host.clock import SystemClock
+from vgpumgr.host.clock import SleeplessClock
 from vgpumgr.pool.control.controller import Controller
 from vgpumgr.pool.control.host import Action, End, HostAgent
 from vgpumgr.pool.control.records import (
@@ -25,6 +25,7 @@ from vgpumgr.pool.control.records import (
     read_record,
     want_key,
 )
+from vgpumgr.pool.control.times import EndRecord, end_key
 from vgpumgr.pool.store.interface import At, Delete, Store, Transaction, Watch
 from vgpumgr.pool.store.steps import drive
 from vgpumgr.state.leases import SeenLease, SeenPool
@@ -116,7 +117,7 @@ class Server:
         self._said = ""
         #: at first what the process before this one knew
         self._kept = before
-        self._clock = SystemClock()
+        self._clock = SleeplessClock()
         self._changes = Changes(store, lambda: agent.revision)
 
     def run_round(self, wait_s: float) -> None:
@@ -196,18 +197,37 @@ class Server:
         if not self._agent.is_heard:
             return tuple(known.values())  # none were followed yet, or not any more
         now = self._agent.leases
-        if {claim: token for claim, (_, token) in now.items()} == {
+        if {claim: token for claim, (_, token) in now.items()} != {
             claim: lease.token for claim, lease in known.items()
         }:
-            return tuple(known.values())
-        found = self._store.range(f"{ROOT}gpu/{self._host}/").entries.values()
-        uuids = {gpu.index: gpu.uuid for gpu in (read_record(GpuRecord, one) for one in found)}
-        return tuple(
-            SeenLease(
-                claim, token, tuple(uuids[i] for i in lease.gpus if i in uuids), lease.is_ending
-            )
-            for claim, (lease, token) in sorted(now.items())
-        )
+            found = self._store.range(f"{ROOT}gpu/{self._host}/").entries.values()
+            uuids = {gpu.index: gpu.uuid for gpu in (read_record(GpuRecord, one) for one in found)}
+            known = {
+                claim: self._see(
+                    lease,
+                    token,
+                    tuple(uuids[i] for i in lease.gpus if i in uuids),
+                    known.get(claim),
+                )
+                for claim, (lease, token) in sorted(now.items())
+            }
+        return self._add_notices(tuple(known.values()))
+
+    def _see(
+        self, lease: LeaseRecord, token: int, gpus: tuple[str, ...], before: SeenLease | None
+    ) -> SeenLease:
+        since_s = self._clock.monotonic_s() if lease.is_ending else None
+        if since_s is not None and before is not None and before.ending_since_s is not None:
+            since_s = before.ending_since_s
+        return SeenLease(lease.claim, token, gpus, lease.is_ending, ending_since_s=since_s)
+
+    def _add_notices(self, leases: tuple[SeenLease, ...]) -> tuple[SeenLease, ...]:
+        """Why leases are to end."""
+        if not leases:
+            return leases
+        found = self._store.range(end_key(self._host, "")).entries.values()
+        ends = {end.claim: end.why for end in (read_record(EndRecord, one) for one in found)}
+        return tuple(replace(one, notice=ends.get(one.claim, "")) for one in leases)
 
     def _say(self, text: str, leases: tuple[SeenLease, ...] | None) -> None:
         """Once for each change. ``leases`` None: the store does not answer, and they are those of before."""

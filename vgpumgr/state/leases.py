@@ -73,12 +73,17 @@ class ClaimUse:
 
 @dataclass(frozen=True, slots=True)
 class SeenLease:
-    """A lease of this host, as it was read last. ``gpus`` are UUIDs."""
+    """A lease of this host, as it was read last. ``gpus`` are UUIDs. ``notice`` says that it ends, and why;
+    ``ending_since_s`` by CLOCK_BOOTTIME since when it is to end.
+    """
 
     claim: str
     token: int
     gpus: tuple[str, ...]
     is_ending: bool = False
+    notice: str = ""
+    ending_since_s: float | None = None
+    IGNORES_UNKNOWN: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,69 @@
+"""What a command that runs by a claim hears of its lease: that it ends soon, and that the command has to end now."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vgpumgr.errors import VgpumgrError
+from vgpumgr.host.clock import SleeplessClock
+
+#: so often the host is asked, which reads a file
+_ASK_S = 1.0
+
+
+class LeaseWatch:
+    """Asks in a thread of its own, so that a daemon that does not answer delays no signal. ``read`` answers the
+    document of ``read_notice``; ``report`` gets a line for people.
+    """
+
+    def __init__(
+        self, claim: str, read: Callable[[], Mapping[str, Any]], report: Callable[[str], None]
+    ) -> None:
+        self._claim = claim
+        self._read = read
+        self._report = report
+        self._clock = SleeplessClock()
+        self._said = ""
+        #: when it has to end, and was told so
+        self._end_s: float | None = None
+        self._wanted: signal.Signals | None = None
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends soon."""
+        self._is_over.set()
+
+    def ask(self) -> signal.Signals | None:
+        """The signal that the command is to get now: SIGTERM once, and after the grace SIGKILL."""
+        if self._end_s is not None and self._clock.monotonic_s() >= self._end_s:
+            self._end_s = None
+            return signal.SIGKILL
+        wanted, self._wanted = self._wanted, None
+        return wanted
+
+    def hear(self, found: Mapping[str, Any]) -> None:
+        """What the host says."""
+        notice = found["notice"] or ("its claim is deleted" if found["ending"] else "")
+        if found["ending"]:
+            notice += f"; the command gets SIGTERM now, and SIGKILL in {found['grace_s']:g} s"
+        if notice and notice != self._said:
+            self._report(f"the lease of claim {self._claim} ends: {notice}")
+        if found["ending"] and "SIGTERM" not in self._said:
+            self._end_s = self._clock.monotonic_s() + found["grace_s"]
+            self._wanted = signal.SIGTERM
+        self._said = notice
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(_ASK_S):
+            try:
+                self.hear(self._read())
+            except (VgpumgrError, OSError):
+                continue  # a daemon that does not answer, or is older: its host ends what is left
