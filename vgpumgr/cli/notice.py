@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
-from vgpumgr.errors import VgpumgrError
+from vgpumgr.cli.session import Backend
+from vgpumgr.errors import RouteNotFoundError, VgpumgrError
 from vgpumgr.host.clock import SleeplessClock
 
 #: so often the host is asked, which reads a file
@@ -15,15 +17,18 @@ _ASK_S = 1.0
 
 
 class LeaseWatch:
-    """Asks in a thread of its own, so that a daemon that does not answer delays no signal. ``read`` answers the
-    document of ``read_notice``; ``report`` gets a line for people.
+    """Asks in a thread of its own, so that a daemon that does not answer delays no signal. ``open_backend`` is entered
+    there; ``report`` gets a line for people.
     """
 
     def __init__(
-        self, claim: str, read: Callable[[], Mapping[str, Any]], report: Callable[[str], None]
+        self,
+        claim: str,
+        open_backend: Callable[[], AbstractContextManager[Backend]],
+        report: Callable[[str], None],
     ) -> None:
         self._claim = claim
-        self._read = read
+        self._open_backend = open_backend
         self._report = report
         self._clock = SleeplessClock()
         self._said = ""
@@ -64,6 +69,10 @@ class LeaseWatch:
     def _watch(self) -> None:
         while not self._is_over.wait(_ASK_S):
             try:
-                self.hear(self._read())
+                with self._open_backend() as backend:
+                    while not self._is_over.wait(_ASK_S):
+                        self.hear(backend.call("read_notice", claim=self._claim))
+            except RouteNotFoundError:
+                return  # a daemon of before: its leases have no end
             except (VgpumgrError, OSError):
-                continue  # a daemon that does not answer, or is older: its host ends what is left
+                continue  # what is left at the end its host ends

@@ -258,16 +258,14 @@ class _Runner:
                         freed = self._free()
         return code if freed or code else 1
 
-    def _run_watched(
-        self, program: str, command: Sequence[str], environ: Mapping[str, str]
-    ) -> int:
+    def _run_watched(self, program: str, command: Sequence[str], environ: Mapping[str, str]) -> int:
         """By a claim the command hears when its lease ends."""
         claim = self._asked.get("claim")
         if not claim:
             return run_in_foreground(program, command, environ)
         session = self._session
         watch = LeaseWatch(
-            claim, lambda: session.call("read_notice", claim=claim), session.streams.note
+            claim, lambda: session.open_backend(session.options), session.streams.note
         )
         watch.start()
         try:

@@ -38,9 +38,7 @@ class Candidate:
         }
 
 
-def list_candidates(
-    view: View, claim: ClaimRecord, now_s: float | None = None
-) -> list[Candidate]:
+def list_candidates(view: View, claim: ClaimRecord, now_s: float | None = None) -> list[Candidate]:
     """All hosts: that which the claim has or would get, then by score, then those that it cannot have.
 
     The claim's own lease counts as free. ``now_s`` is the time of day, by which GPUs are reserved. A claim that is granted is where it was granted, also where another host would

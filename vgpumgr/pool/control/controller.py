@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from vgpumgr.errors import PoolStoreError
-from vgpumgr.pool.control.ending import Ending
+from vgpumgr.pool.control.ending import Ending, plan_reservations
 from vgpumgr.pool.control.placing import Grant, Placing
 from vgpumgr.pool.control.preempting import (
+    find_lowest,
     find_nominated,
     find_preemption,
     list_ending,
@@ -61,6 +62,10 @@ class Controller:
         self._suspects: dict[str, tuple[int, float]] = {}
         self._ending = Ending(read_clock_s, read_wall_s)
         self._now_s = 0.0
+        #: what this round has written: the pool that it decides by has these as they were
+        self._written: set[str] = set()
+        #: the lowest priority of leases that can be preempted
+        self._lowest: int | None = None
 
     def step(self) -> Steps[bool]:
         """One round; whether this controller leads. Raises PoolStoreError: the next round decides anew."""
@@ -93,6 +98,12 @@ class Controller:
 
     def plan(self, view: View) -> Iterator[Transaction]:
         """What follows from a pool as it is: in the order in which it is to be written."""
+        self._written = set()
+        for transaction in self._plan(view):
+            self._written.update(change.key for change in transaction.changes)
+            yield transaction
+
+    def _plan(self, view: View) -> Iterator[Transaction]:
         self._now_s = self._ending.read_wall_s()
         for host in view.hosts.values():
             yield from self._plan_host(view, host)
@@ -101,8 +112,15 @@ class Controller:
         for key in (*view.list_apart(), *view.list_forgotten()):
             # a grant that is under way compares its claim, too, which is gone
             yield Transaction((view.at(key),), (Delete(key),))
-        yield from self._ending.plan(view, self._now_s)
+        yield from self._ending.plan_leases(view, self._now_s)
+        is_moved = False
+        for transaction in plan_reservations(view, self._now_s):
+            yield transaction
+            is_moved = True
+        if is_moved:
+            return  # what this round would grant does not know the GPUs that are reserved now
         placing, usage = Placing(view, now_s=self._now_s), Usage(view)
+        self._lowest = find_lowest(view)
         queue = []
         for claim in sorted(view.claims.values(), key=view.age):
             lease = view.find_lease(claim)
@@ -154,6 +172,8 @@ class Controller:
     ) -> Iterator[Transaction]:
         lease = view.find_lease(claim)
         own = (view.at(claim.key),)
+        if lease is not None and lease.key in self._written:
+            return
         if lease is None:
             assert claim.host is not None
             gone = At(f"{ROOT}lease/{claim.host}/{claim.name}", 0)
@@ -198,7 +218,9 @@ class Controller:
         self, view: View, claim: ClaimRecord, placing: Placing, usage: Usage, why: str
     ) -> Iterator[Transaction]:
         """A claim that gets nothing now: others may make way for it, or do so already."""
-        if find_exclusion(view, claim, placing, usage) is None:
+        may_preempt = self._lowest is not None and self._lowest < view.find_tenant(claim).priority
+        is_hopeful = bool(claim.nominated) or may_preempt
+        if is_hopeful and find_exclusion(view, claim, placing, usage) is None:
             nominated = find_nominated(view, claim, placing)
             if nominated is not None:
                 placing.hold_back(claim, nominated)
@@ -207,14 +229,18 @@ class Controller:
                     why = f"it waits until what was preempted for it has ended: claim {names}"
                 yield from _explain(view, claim, why)
                 return
-            found = find_preemption(view, claim, placing, usage, self._now_s)
+            found = find_preemption(view, claim, placing, usage, self._now_s, self._written)
             if found is not None:
                 placing.hold_back(claim, found.grant)
                 yield from plan_preemption(view, claim, found)
                 return
         if claim.preempted_by:
             why = f"{why}; claim {claim.preempted_by} has preempted it"
-        yield from _explain(view, replace(claim, nominated="", nominated_gpus=()), why)
+        if claim.nominated:
+            lost = replace(claim, nominated="", nominated_gpus=(), why=why)
+            yield Transaction((view.at(claim.key),), (put(lost),))
+        else:
+            yield from _explain(view, claim, why)
 
     def _grant(
         self,
@@ -348,5 +374,5 @@ def is_as_claimed(claim: ClaimRecord, lease: LeaseRecord) -> bool:
 
 def _explain(view: View, claim: ClaimRecord, why: str) -> Iterator[Transaction]:
     """Nothing is written where it is known already."""
-    if replace(claim, why=why) != view.claims.get(claim.name):
+    if claim.why != why:
         yield Transaction((view.at(claim.key),), (put(replace(claim, why=why)),))

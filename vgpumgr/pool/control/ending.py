@@ -36,16 +36,14 @@ class Ending:
         """This controller does not lead."""
         self._announced.clear()
 
-    def plan(self, view: View, now_s: float) -> Iterator[Transaction]:
-        """Announcements, ends, and other GPUs for reservations."""
+    def plan_leases(self, view: View, now_s: float) -> Iterator[Transaction]:
+        """Announcements and ends."""
         keys = {end.key for end in view.ends.values()}
         for key in self._announced.keys() - keys:
             del self._announced[key]
         for name, lease in view.leases.items():
             if lease.until_s and not lease.is_ending:
                 yield from self._plan_lease(view, lease, view.ends.get(name), now_s)
-        for reservation in view.reservations.values():
-            yield from _plan_reservation(view, reservation, now_s)
 
     def _plan_lease(
         self, view: View, lease: LeaseRecord, end: EndRecord | None, now_s: float
@@ -84,6 +82,12 @@ def _end(
     return Transaction(
         (*compares, view.at(claim.key)), (*changes, put(replace(claim, is_ending=True)))
     )
+
+
+def plan_reservations(view: View, now_s: float) -> Iterator[Transaction]:
+    """Other GPUs for those of reservations that are not there."""
+    for reservation in view.reservations.values():
+        yield from _plan_reservation(view, reservation, now_s)
 
 
 def _plan_reservation(

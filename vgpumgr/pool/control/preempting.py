@@ -6,7 +6,7 @@ equal kinds those go whose time by part of a GPU is least.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +53,12 @@ def is_preemptible(view: View, claim: ClaimRecord) -> bool:
     return view.find_tenant(claim).preemptible or (kind is not None and kind.preemptible)
 
 
+def find_lowest(view: View) -> int | None:
+    """The lowest priority of all leases that can be preempted; None: there are none."""
+    claims = [claim for claim in view.claims.values() if claim.host and is_preemptible(view, claim)]
+    return min((view.find_tenant(claim).priority for claim in claims), default=None)
+
+
 def _find_kind(view: View, lease: LeaseRecord) -> int | None:
     """What ends with a lease; None: it may not end."""
     claim = view.claims[lease.claim]
@@ -76,10 +82,15 @@ def _may_make_way(view: View, lease: LeaseRecord, claim: ClaimRecord) -> bool:
 
 
 def find_preemption(
-    view: View, claim: ClaimRecord, placing: Placing, usage: Usage, now_s: float
+    view: View,
+    claim: ClaimRecord,
+    placing: Placing,
+    usage: Usage,
+    now_s: float,
+    written: Collection[str] = (),
 ) -> Preemption | None:
     """What would have to end so that a claim that waits has its GPUs; None where nothing may end, or all would not be
-    enough.
+    enough. Leases that are ``written`` are not any more as the view has them, and stay.
     """
     if not any(_may_make_way(view, lease, claim) for lease in view.leases.values()):
         return None
@@ -93,6 +104,7 @@ def find_preemption(
             Victim(lease.claim, lease.gpus, lease.milli, kind, _count_work(lease, now_s))
             for lease in view.leases.values()
             if lease.host == host
+            and lease.key not in written
             and free.keys() & set(lease.gpus)
             and _may_make_way(view, lease, claim)
             and (kind := _find_kind(view, lease)) is not None

@@ -429,6 +429,27 @@ def _decode(kind: Any, text: str) -> Any:
     return decode(kind, json.loads(text))
 
 
+_KINDS: dict[str, Any] = {
+    "host": HostRecord,
+    "gpu": GpuRecord,
+    "class": ClassRecord,
+    "tenant": TenantRecord,
+    "claim": ClaimRecord,
+    "lease": LeaseRecord,
+    "use": UseRecord,
+    "want": WantRecord,
+    "reservation": ReservationRecord,
+    "end": EndRecord,
+}
+
+
+@lru_cache(maxsize=1 << 16)
+def _split_key(key: str) -> tuple[str, str]:
+    """What kind of record an entry has, and its name."""
+    noun, _, name = key.removeprefix(ROOT).partition("/")
+    return noun, name
+
+
 class View:
     """A pool at one revision of its store."""
 
@@ -451,25 +472,24 @@ class View:
         #: by HOST/CLAIM
         self.ends: dict[str, EndRecord] = {}
         self.alive: dict[str, Entry] = {}
-        kinds: dict[str, tuple[Any, dict[str, Any]]] = {
-            "host": (HostRecord, self.hosts),
-            "gpu": (GpuRecord, self.gpus),
-            "class": (ClassRecord, self.classes),
-            "tenant": (TenantRecord, self.tenants),
-            "claim": (ClaimRecord, self.claims),
-            "lease": (LeaseRecord, self.leases),
-            "use": (UseRecord, self.uses),
-            "want": (WantRecord, self.wants),
-            "reservation": (ReservationRecord, self.reservations),
-            "end": (EndRecord, self.ends),
+        found: dict[str, dict[str, Any]] = {
+            "host": self.hosts,
+            "gpu": self.gpus,
+            "class": self.classes,
+            "tenant": self.tenants,
+            "claim": self.claims,
+            "lease": self.leases,
+            "use": self.uses,
+            "want": self.wants,
+            "reservation": self.reservations,
+            "end": self.ends,
         }
         for key, entry in snapshot.entries.items():
-            noun, _, name = key.removeprefix(ROOT).partition("/")
+            noun, name = _split_key(key)
             if noun == "alive":
                 self.alive[name] = entry
-            elif noun in kinds:
-                kind, found = kinds[noun]
-                found[name] = read_record(kind, entry)
+            elif noun in _KINDS:
+                found[noun][name] = read_record(_KINDS[noun], entry)
 
     @property
     def pool(self) -> PoolRecord | None:
