@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: the time of day at which a history begins
 EPOCH_S = 1.8e9
 #: what happens in the last seconds may not be answered yet
-LAST_S = 15.0
+LAST_S = 12.0
 
 
 class Times:
@@ -63,7 +63,7 @@ class Times:
     def draw_times(self) -> dict[str, Any]:
         """Of a new claim."""
         draw = self._draw
-        if draw.random() < 0.7:
+        if draw.random() < 0.75:
             return {}
         if draw.random() < 0.5:
             return {"until_s": self.wall_s + draw.uniform(3, 30)}

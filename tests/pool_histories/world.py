@@ -55,6 +55,10 @@ TENANTS = (
 GIB = 1 << 30
 
 
+#: what comes where no answer does
+_NO_ANSWER = object()
+
+
 class BrokenError(AssertionError):
     """An invariant does not hold."""
 
@@ -115,13 +119,15 @@ class Actor:
         process = self.process
         if process is None:
             return
+        if answer is _NO_ANSWER:
+            answer = PoolOutcomeError("no answer")
         is_error = isinstance(answer, Exception)
-        wanted = process.throw(answer) if is_error else process.send(answer)
+        wanted = process.throw(answer) if is_error else process.send(answer)  # type: ignore[arg-type]
         self.waiting += 1
         if isinstance(wanted, Sleep):
             self._expect(self.world.now_s + wanted, None)
         else:
-            self._expect(self.world.now_s + PATIENCE_S, PoolOutcomeError("no answer"))
+            self._expect(self.world.now_s + PATIENCE_S, _NO_ANSWER)
             self.world.send(self, wanted)
 
     def _expect(self, time_s: float, answer: object) -> None:
@@ -422,7 +428,7 @@ class World:
 
     def _attach(self) -> None:
         self.times.use_or_give_back()
-        self.at(self.now_s + 4.0, self._attach)
+        self.at(self.now_s + 5.0, self._attach)
 
     def _want_or_give_back(self, claim: ClaimRecord) -> None:
         """A process of a host begins to use a claim that binds late, or ends."""
@@ -581,10 +587,12 @@ class World:
         self.count["kept apart"] += len(over)
 
     def _check_quotas(self, view: View) -> None:
+        has: Counter[str] = Counter()
+        for lease in view.leases.values():
+            if lease.claim in view.claims:
+                has[view.claims[lease.claim].tenant] += lease.milli * len(lease.gpus)
         for tenant in TENANTS:
-            claims = {claim.name for claim in view.claims.values() if claim.tenant == tenant.name}
-            leases = [lease for lease in view.leases.values() if lease.claim in claims]
-            used = sum(lease.milli * len(lease.gpus) for lease in leases)
+            used = has[tenant.name]
             if used > (tenant.gpu_milli or 0):
                 raise BrokenError(f"tenant {tenant.name} has {used} of {tenant.gpu_milli}")
             if used > 0.8 * (tenant.gpu_milli or 0):

@@ -88,7 +88,9 @@ def test_a_pool_of_the_version_before_works_but_for_what_is_new(cli: Cli) -> Non
             assert error["try"].startswith("vgpumgr pool upgrade")
         with open_pool(None) as pool:
             text = "".join(entry.value for entry in pool.store.range("p/").entries.values())
-        assert not any(name in text for name in ("granted_s", "until_s", "for_s", "preempt", "nominated"))
+        assert not any(
+            name in text for name in ("granted_s", "until_s", "for_s", "preempt", "nominated")
+        )
         done = ok(cli.run("pool", "upgrade", "-o", "json"))
         assert (done["before"], done["version"], done["not_heard"]) == (VERSION - 1, VERSION, [])
         ok(cli.run("tenant", "create", "t", "--preemptible", "-o", "json"))

@@ -32,7 +32,8 @@ class LeaseWatch:
         self._report = report
         self._clock = SleeplessClock()
         self._said = ""
-        #: when it has to end, and was told so
+        self._grace_s = 0.0
+        #: when it is killed, once it has got SIGTERM
         self._end_s: float | None = None
         self._wanted: signal.Signals | None = None
         self._is_over = threading.Event()
@@ -52,6 +53,8 @@ class LeaseWatch:
             self._end_s = None
             return signal.SIGKILL
         wanted, self._wanted = self._wanted, None
+        if wanted is not None:
+            self._end_s = self._clock.monotonic_s() + self._grace_s
         return wanted
 
     def hear(self, found: Mapping[str, Any]) -> None:
@@ -62,7 +65,7 @@ class LeaseWatch:
         if notice and notice != self._said:
             self._report(f"the lease of claim {self._claim} ends: {notice}")
         if found["ending"] and "SIGTERM" not in self._said:
-            self._end_s = self._clock.monotonic_s() + found["grace_s"]
+            self._grace_s = float(found["grace_s"])
             self._wanted = signal.SIGTERM
         self._said = notice
 

@@ -41,8 +41,8 @@ class Candidate:
 def list_candidates(view: View, claim: ClaimRecord, now_s: float | None = None) -> list[Candidate]:
     """All hosts: that which the claim has or would get, then by score, then those that it cannot have.
 
-    The claim's own lease counts as free. ``now_s`` is the time of day, by which GPUs are reserved. A claim that is granted is where it was granted, also where another host would
-    be better by now.
+    The claim's own lease counts as free. ``now_s`` is the time of day, by which GPUs are reserved. A claim that is
+    granted is where it was granted, also where another host would be better by now.
     """
     placing, usage = Placing(view, without=claim.name, now_s=now_s), Usage(view)
     lease = view.find_lease(claim)
