@@ -31,7 +31,6 @@ from vgpumgr.pool.control.records import (
     alive_key,
     put,
 )
-from vgpumgr.pool.control.times import ReservationRecord
 from vgpumgr.pool.store.interface import At, Delete, Put, Snapshot, Transaction
 from vgpumgr.pool.store.steps import Steps, drive
 
@@ -137,11 +136,9 @@ def test_what_would_break_it_is_noticed(makers: Mapping[str, Any], says: str) ->
     ("place", "wrong", "says"),
     [
         (preempting, {"is_preemptible": lambda *_: True}, "may not be"),
-        (preempting, {"_find_kind": lambda *_: 0}, "a VM uses it"),
         (ending, {"count_warning_s": lambda _lease: 0.0}, "s of warning"),
         (Keeping, {"prepare": lambda *_: None}, "stand in the way"),
         (keeping, {"find_end_s": lambda *_: 0.0}, "stand in the way"),
-        (ReservationRecord, {"is_for": lambda *_: False}, "are reserved"),
     ],
 )
 def test_what_times_and_preemption_must_not_do_is_noticed(

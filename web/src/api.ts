@@ -232,14 +232,18 @@ export interface ClaimDocument {
   binding: "reserve" | "late";
   class: string;
   compute_percent: number | null;
+  for_s: number | null;
   gpus: number;
   if_lost: string;
   lease: ClaimLeaseDocument | null;
   memory_bytes: number | null;
   name: string;
   place: number | null;
+  preempted_by: string | null;
+  preemptible: "command" | "vm" | null;
   state: "granted" | "waiting" | "ending" | "idle";
   tenant: string | null;
+  until_s: number | null;
   used_by: ClaimUseDocument | null;
   wanted_by: ClaimWantDocument | null;
   where: readonly (string)[];
@@ -249,6 +253,7 @@ export interface ClaimDocument {
 export interface ClaimExplainDocument {
   claim: ClaimDocument;
   hosts: readonly (ClaimCandidateDocument)[];
+  preempts: readonly (ClaimVictimDocument)[];
   schema: "vgpumgr/v1";
 }
 
@@ -259,11 +264,21 @@ export interface ClaimLeaseDocument {
   gpu_uuids: readonly (string)[];
   host: string;
   memory_bytes: number | null;
+  notice: string | null;
   token: number;
+  until_s: number | null;
 }
 
 export interface ClaimListDocument {
   claims: readonly (ClaimDocument)[];
+  schema: "vgpumgr/v1";
+}
+
+export interface ClaimNoticeDocument {
+  claim: string;
+  ending: boolean;
+  grace_s: number;
+  notice: string | null;
   schema: "vgpumgr/v1";
 }
 
@@ -279,6 +294,17 @@ export interface ClaimUseDocument {
   kind: string;
   name: string;
   uuid: string | null;
+}
+
+export interface ClaimVictimDocument {
+  ends: string;
+  gpu_indices: readonly (number)[];
+  gpu_milli: number;
+  grace_s: number;
+  host: string;
+  name: string;
+  priority: number;
+  tenant: string | null;
 }
 
 export interface ClaimWantDocument {
@@ -936,6 +962,7 @@ export interface PoolClassDocument {
   models: readonly (string)[];
   name: string;
   policy: string;
+  preemptible: boolean;
   whole: boolean;
 }
 
@@ -962,6 +989,7 @@ export interface PoolGpuDocument {
   index: number;
   memory_bytes: number;
   model: string;
+  reserved: readonly (string)[];
   uuid: string;
 }
 
@@ -1041,6 +1069,36 @@ export interface RecoverDocument {
 export interface RefusedCallDocument {
   count: number;
   name: string;
+}
+
+export interface ReservationDocument {
+  claims: readonly (string)[];
+  class: string;
+  compute_percent: number | null;
+  every: "week" | null;
+  from: string;
+  from_s: number;
+  gpus: number;
+  granted: readonly (string)[];
+  memory_bytes: number | null;
+  name: string;
+  places: readonly (string)[];
+  state: "planned" | "active" | "over";
+  tenant: string | null;
+  until: string;
+  until_s: number;
+  why: string | null;
+  zone: string;
+}
+
+export interface ReservationListDocument {
+  reservations: readonly (ReservationDocument)[];
+  schema: "vgpumgr/v1";
+}
+
+export interface ReservationShowDocument {
+  reservation: ReservationDocument;
+  schema: "vgpumgr/v1";
 }
 
 export interface ResolutionDocument {
@@ -1275,6 +1333,7 @@ export interface TargetInstanceDocument {
 export interface TenantDocument {
   claims: ClaimCountsDocument;
   name: string;
+  preemptible: boolean;
   priority: number;
   quota_milli: number | null;
   used_milli: number;
