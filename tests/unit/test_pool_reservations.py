@@ -260,7 +260,7 @@ def test_reservations_by_command(cli: Cli) -> None:
         (place,) = made["places"]
         rows = ok(cli.run("reservation", "list", "-o", "json"))["reservations"]
         assert [row["name"] for row in rows] == ["course"]
-        error = refused(cli.run(*words, "--tenant", "t"), "VG411", 6)
+        error = refused(cli.run(*words, "--tenant", "t"), "VG497", 6)
         assert error["try"] == "vgpumgr reservation show course"
         claim(cli, "endless", "whole")
         waits = claim(cli, "more", "whole")
@@ -273,11 +273,11 @@ def test_reservations_by_command(cli: Cli) -> None:
         status = cli.run("pool", "status")
         assert "every week (course)" in status.err
         other = ("reservation", "create", "exam", "--claim-pattern", "exam-*", *words[3:])
-        error = refused(cli.run(*other), "VG411", 6)
+        error = refused(cli.run(*other), "VG497", 6)
         assert "reservation course" in error["held_by"]
         assert "claim endless" in error["held_by"]
         assert ok(cli.run("reservation", "delete", "course", "-o", "json"))["deleted"] is True
-    refused(cli.run("reservation", "show", "course", "-o", "json"), "VG410", 5)
+    refused(cli.run("reservation", "show", "course", "-o", "json"), "VG496", 5)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_reservations_by_command(cli: Cli) -> None:
         (("--tenant", "t", "--claim-pattern", "x"), "VG100", 2),
         (("--claim-pattern", "A b"), "VG100", 2),
         (("--tenant", "none"), "VG393", 5),
-        (("--tenant", "t", "--gpus", "3"), "VG412", 7),
+        (("--tenant", "t", "--gpus", "3"), "VG498", 7),
         (("--tenant", "t", "--zone", "Mars/North"), "VG100", 2),
         (("--tenant", "t", "--zone", "../../etc/passwd"), "VG100", 2),
         (("--tenant", "t", "--from", "tomorrow"), "VG100", 2),
