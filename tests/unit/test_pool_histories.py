@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.pool_histories.__main__ import list_lacks, run_history
-from tests.pool_histories.world import TIMING, BrokenError, World
+from tests.pool_histories.actors import TIMING
+from tests.pool_histories.world import BrokenError, World
 from tests.support.clock import FakeClock
 from tests.support.memory_store import MemoryStore
 from vgpumgr.errors import PoolLeaseError, PoolMemberError
