@@ -7,7 +7,6 @@ the revision, which every grant moves. So a controller that has paused, or was r
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -54,7 +53,7 @@ class Controller:
         name: str,
         timing: Timing,
         read_clock_s: Callable[[], float],
-        read_wall_s: Callable[[], float] = time.time,
+        read_wall_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._timing = timing
         self._read_clock_s = read_clock_s
