@@ -76,6 +76,12 @@ PROGRAMS = (
     "together",
     "clusters",
     "processes",
+    "descriptors",
+    "peers",
+    "attributes",
+    "perthread",
+    "profiler",
+    "lazy",
     "devices",
     "vectoradd12",
 )

@@ -63,6 +63,14 @@ def test_program_passes(name: str, programs: dict[str, Path], machine: dict[str,
     _passes(programs[name], machine)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_program_passes_lane_by_lane(
+    name: str, programs: dict[str, Path], machine: dict[str, str]
+) -> None:
+    """The engine that is the oracle of the other one."""
+    _passes(programs[name], machine | {"VGPUMGR_SIM_ENGINE": "lanes"})
+
+
 def test_clusters_on_a_device_that_has_them(
     programs: dict[str, Path], machine: dict[str, str]
 ) -> None:
