@@ -150,7 +150,7 @@ static void make(uint32_t lane, struct vg_export_request *in, uint64_t *stranded
 	struct known *k = known;
 	int file = -1;
 	ino_t sent = 0;
-	bool has;
+	bool has, may;
 
 	while (k < known + KNOWN && k->id)
 		k++;
@@ -160,18 +160,22 @@ static void make(uint32_t lane, struct vg_export_request *in, uint64_t *stranded
 	in->bytes = roll(1000);
 	memset(in->handle, (int)roll(256), sizeof(in->handle));
 	if (in->kind == VG_EXPORT_POOLED)
-		pool = roll(4) ? find_pool(lane) : &known[roll(KNOWN)];
+		pool = roll(32) ? find_pool(lane) : &known[roll(KNOWN)];
+	if (in->kind == VG_EXPORT_POOLED && !pool)
+		return;
 	in->id = pool ? pool->id : 0;
 	has = pool && pool->id && pool->lane == lane && pool->kind == VG_EXPORT_POOL;
-	if (roll(16) ? vg_export_is_file(in->kind) : roll(2)) {
+	if (roll(64) ? vg_export_is_file(in->kind) : roll(2)) {
 		file = files[roll(FILES)];
 		sent = inode(file);
 	}
+	may = in->kind >= VG_EXPORT_MEMORY && in->kind < VG_EXPORT_KINDS && (in->kind != VG_EXPORT_POOLED || has) &&
+	      (!sent || vg_export_is_file(in->kind));
 	if (!ask_with(lane, in, sizeof(*in), &file, &out)) {
-		MUST(in->kind < VG_EXPORT_MEMORY || in->kind >= VG_EXPORT_KINDS || (in->kind == VG_EXPORT_POOLED && !has) ||
-		     (sent && !vg_export_is_file(in->kind)));
+		MUST(!may);
 		return restart(lane, stranded);
 	}
+	MUST(may);
 	MUST(file < 0 && out.error == (lane == 4 ? -EPERM : vg_export_is_file(in->kind) && !sent ? -ENOSPC : 0));
 	if (out.error)
 		return;

@@ -97,6 +97,8 @@ def test_clusters_on_a_device_that_has_them(
         ("holdmem", ["1", "1", "spin"]),
         ("threads", ["16", "2"]),
         ("vectoradd12", ["129"]),
+        ("peers", ["100", "pool"]),
+        ("peers", ["100", "mapping"]),
     ],
 )
 def test_sizes(

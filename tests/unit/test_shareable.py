@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -142,6 +144,18 @@ def test_memory_of_one_pool_is_not_opened_in_another(pair: tuple[Process, Proces
     assert other.ask(f"imported_memory({own}, {tokens[0]!r})")[0] == INVALID_VALUE
     assert one.ask(f"imported_pool({paths[0]!r})")[0] == INVALID_VALUE  # into the process that has it
     assert ask(other, f"imported_memory({theirs[0]}, {tokens[0]!r})")
+
+
+def test_a_pool_of_the_hosts_memory_is_refused_by_name(tmp_path: Path) -> None:
+    code = f"{PRELUDE}\nfrom tests.unit.ipc_process import *\nstart(); assert pool(0, 2)[0] == pool(8)[0] == 801"
+    with simulated_channel("ring", tmp_path) as rig:
+        env = {**guest_env(rig), "PYTHONPATH": str(Path(__file__).parents[2])}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("cuMemPoolCreate of a pool of the host's memory") == 1
+        assert done.stderr.count("\n") == 1
 
 
 # ---- limits

@@ -2,9 +2,12 @@
 /*
  * peers [N]: adds vectors of all pairs of devices as the documentation has it: it asks whether one device can get at the other's
  * memory. Then kernels read it where it is, from cudaMalloc, a pool and a mapping; else it is copied between the devices.
+ * peers N pool, peers N mapping: with peers, a kernel that was not let at such memory of the other device fails.
  */
 #define PROGRAM "peers"
 #include "driver.h"
+
+#include <cstring>
 
 __global__ void fill(int *to, int n, int value)
 {
@@ -51,8 +54,20 @@ static void check_add(int on, int other, const int *from)
 	std::free(host);
 }
 
+/* Without the access: what the documentation calls an illegal address. Peer access of contexts is not about this memory. */
+static void check_refused(int on, const int *from)
+{
+	int *sum;
+
+	CHECK(cudaSetDevice(on));
+	CHECK(cudaDeviceEnablePeerAccess(!on, 0));
+	CHECK(cudaMalloc(&sum, n * sizeof(int)));
+	add<<<blocks_for(n, 128), 128>>>(sum, from, n);
+	REFUSED(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
+}
+
 /* Memory of a pool, which is for its own device until another one is let at it. */
-static void check_pool(int on, int other)
+static void check_pool(int on, int other, bool refused)
 {
 	cudaMemPoolProps properties = {};
 	cudaMemAccessDesc access = {};
@@ -72,6 +87,8 @@ static void check_pool(int on, int other)
 	CHECK(cudaMemPoolGetAccess(&flags, pool, &access.location));
 	if (flags != cudaMemAccessFlagsProtNone)
 		FAIL("device %d gets at a pool of device %d by itself", on, other);
+	if (refused)
+		return check_refused(on, at);
 	CHECK(cudaMemPoolSetAccess(pool, &access, 1));
 	CHECK(cudaMemPoolGetAccess(&flags, pool, &access.location));
 	if (flags != cudaMemAccessFlagsProtReadWrite)
@@ -82,7 +99,7 @@ static void check_pool(int on, int other)
 	CHECK(cudaMemPoolDestroy(pool));
 }
 
-static void check_mapping(int on, int other)
+static void check_mapping(int on, int other, bool refused)
 {
 	DRIVER(cuMemGetAllocationGranularity);
 	DRIVER(cuMemAddressReserve);
@@ -114,8 +131,11 @@ static void check_mapping(int on, int other)
 		access[i].location.id = i ? on : other;
 		access[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 	}
-	DRIVE(drv_cuMemSetAccess(at, unit, access, 2));
-	check_add(on, other, filled((int *)at, other));
+	DRIVE(drv_cuMemSetAccess(at, unit, access, refused ? 1 : 2));
+	filled((int *)at, other);
+	if (refused)
+		return check_refused(on, (const int *)at);
+	check_add(on, other, (const int *)at);
 	DRIVE(drv_cuMemUnmap(at, unit));
 	DRIVE(drv_cuMemAddressFree(at, unit));
 }
@@ -128,8 +148,8 @@ static void check_direct(int on, int other, const int *from)
 	check_add(on, other, from);
 	CHECK(cudaSetDevice(on));
 	CHECK(cudaDeviceDisablePeerAccess(other));
-	check_pool(on, other);
-	check_mapping(on, other);
+	check_pool(on, other, false);
+	check_mapping(on, other, false);
 }
 
 /* What the documentation says is refused is refused, and copies do it. */
@@ -154,6 +174,14 @@ int main(int argc, char **argv)
 
 	n = (int)argument(argc, argv, 1, 5000);
 	CHECK(cudaGetDeviceCount(&count));
+	if (argc > 2) {
+		CHECK(cudaDeviceCanAccessPeer(&can, 0, count - 1));
+		if (can && !std::strcmp(argv[2], "pool"))
+			check_pool(0, 1, true);
+		else if (can)
+			check_mapping(0, 1, true);
+		PASS("%d devices, %s", count, can ? "refused" : "no peers");
+	}
 	for (int on = 0; on < count; on++) {
 		CHECK(cudaDeviceCanAccessPeer(&can, on, on));
 		if (can)
