@@ -506,7 +506,9 @@ TRIALS = CHANNEL_TRIALS + (
         SHARES,
     ),
     Trial("descriptors end with their tokens", EXPORTS_C, "\tclose_file(e);\n", "", SHARES),
-    Trial("what was shared is what is opened", EXPORTS_C, "\t\t*lent = e->file;\n", "\t\t;\n", SHARES),
+    Trial(
+        "what was shared is what is opened", EXPORTS_C, "\t\t*lent = e->file;\n", "\t\t;\n", SHARES
+    ),
     Trial("withdrawn by its maker only", EXPORTS_C, "!e || e->lane != entry->number", "!e", SHARES),
     Trial("closed by who has it", EXPORTS_C, "!e || !e->opened[entry->number]", "!e", SHARES),
     Trial("shared memory is charged", EXPORTS_C, "\tvg_limits_keep(e->bytes);\n", "", SHARES),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
+from pathlib import Path
 
 from tests.unit import ipc_process
 from tests.unit.ipc_process import Handle, cu, ok
@@ -41,7 +43,11 @@ def try_physical(size_bytes: int) -> int:
 def mapped(handle: int, size_bytes: int = UNIT) -> int:
     """Its address, where kernels get at it."""
     at = c_uint64()
-    ok(cu.cuMemAddressReserve(byref(at), c_size_t(size_bytes), c_size_t(0), c_uint64(0), c_uint64(0)))
+    ok(
+        cu.cuMemAddressReserve(
+            byref(at), c_size_t(size_bytes), c_size_t(0), c_uint64(0), c_uint64(0)
+        )
+    )
     ok(cu.cuMemMap(at, c_size_t(size_bytes), c_size_t(0), c_uint64(handle), c_uint64(0)))
     access = struct.pack("@IiI", *of_device(), 3)
     ok(cu.cuMemSetAccess(at, c_size_t(size_bytes), access, c_size_t(1)))
@@ -56,7 +62,9 @@ def unmap(address: int, size_bytes: int = UNIT) -> int:
 def exported(handle: int, kind: int = POSIX, flags: int = 0) -> tuple[int, str]:
     """A descriptor of it, as a path by which the other process opens it."""
     file = c_int(-1)
-    code = int(cu.cuMemExportToShareableHandle(byref(file), c_uint64(handle), kind, c_uint64(flags)))
+    code = int(
+        cu.cuMemExportToShareableHandle(byref(file), c_uint64(handle), kind, c_uint64(flags))
+    )
     return code, path_of(file.value)
 
 
@@ -90,17 +98,14 @@ def imported_bytes(data: bytes, seals: int = 0xF) -> int:
 
 
 def fcntl_seal(file: int, seals: int) -> None:
-    """F_ADD_SEALS."""
-    import fcntl
-
+    """Adds them."""
     if seals:
-        fcntl.fcntl(file, 1033, seals)
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
 
 
 def content(path: str) -> bytes:
     """What a descriptor holds."""
-    with open(path, "rb") as file:
-        return file.read()
+    return Path(path).read_bytes()
 
 
 def imported_number(file: int) -> int:
@@ -128,7 +133,9 @@ def destroy_pool(handle: int) -> int:
 def pool_alloc(handle: int, size_bytes: int) -> tuple[int, int]:
     """Memory of it."""
     made = c_uint64()
-    code = int(cu.cuMemAllocFromPoolAsync(byref(made), c_size_t(size_bytes), c_void_p(handle), None))
+    code = int(
+        cu.cuMemAllocFromPoolAsync(byref(made), c_size_t(size_bytes), c_void_p(handle), None)
+    )
     return code or int(cu.cuCtxSynchronize()), made.value
 
 
@@ -140,7 +147,9 @@ def set_pool(handle: int) -> int:
 def exported_pool(handle: int, kind: int = POSIX) -> tuple[int, str]:
     """A descriptor of it."""
     file = c_int(-1)
-    code = int(cu.cuMemPoolExportToShareableHandle(byref(file), c_void_p(handle), kind, c_uint64(0)))
+    code = int(
+        cu.cuMemPoolExportToShareableHandle(byref(file), c_void_p(handle), kind, c_uint64(0))
+    )
     return code, path_of(file.value)
 
 
@@ -148,7 +157,9 @@ def imported_pool(path: str) -> tuple[int, int]:
     """Another process's pool."""
     made = c_void_p()
     file = received(path)
-    code = int(cu.cuMemPoolImportFromShareableHandle(byref(made), c_void_p(file), POSIX, c_uint64(0)))
+    code = int(
+        cu.cuMemPoolImportFromShareableHandle(byref(made), c_void_p(file), POSIX, c_uint64(0))
+    )
     os.close(descriptors.pop())
     return code, made.value or 0
 

@@ -48,6 +48,7 @@ GRAPHS = {
 TEXTURES = [(p, case) for p in ("textures", "texture_faults") for case in cases(p)]
 VIRTUAL = cases("virtual")
 
+RECENT = ("descriptors", "peers", "attributes", "perthread", "profiler", "lazy")
 PROGRAMS = (
     "vectoradd",
     "matmul",
@@ -76,12 +77,7 @@ PROGRAMS = (
     "together",
     "clusters",
     "processes",
-    "descriptors",
-    "peers",
-    "attributes",
-    "perthread",
-    "profiler",
-    "lazy",
+    *RECENT,
     "devices",
     "vectoradd12",
 )

@@ -1,4 +1,4 @@
-"""Memory between processes of one guest by descriptors: cuMemExportToShareableHandle and pools, directly and over the channel."""
+"""Memory between processes of one guest by descriptors: cuMemExportToShareableHandle, pools; directly and forwarded."""
 
 from __future__ import annotations
 
@@ -94,7 +94,9 @@ def test_what_cannot_be_shared_is_refused(pair: tuple[Process, Process]) -> None
     assert one.ask(f"exported({handle}, 77)")[0] == INVALID_VALUE
     assert one.ask(f"exported({handle}, 1, 1)")[0] == INVALID_VALUE
     assert one.ask("exported(12345)")[0] == INVALID_VALUE
-    assert [other.ask(f"imported_number({file})") for file in (-1, 0, 9999, 1 << 40)] == [INVALID_VALUE] * 4
+    assert [other.ask(f"imported_number({file})") for file in (-1, 0, 9999, 1 << 40)] == [
+        INVALID_VALUE
+    ] * 4
     assert other.ask(f"imported({path!r}, {FABRIC})")[0] == NOT_SUPPORTED
     assert other.ask(f"imported_pool({path!r})")[0] == INVALID_VALUE
     private = ask(one, "pool(0)")
@@ -136,13 +138,17 @@ def test_memory_of_one_pool_is_not_opened_in_another(pair: tuple[Process, Proces
     one, other = pair
     pools = [ask(one, "pool()") for _ in range(2)]
     paths = [ask(one, f"exported_pool({pool})") for pool in pools]
-    tokens = [ask(one, f"exported_memory({ask(one, f'pool_alloc({pool}, 512)')})") for pool in pools]
+    tokens = [
+        ask(one, f"exported_memory({ask(one, f'pool_alloc({pool}, 512)')})") for pool in pools
+    ]
     theirs = [ask(other, f"imported_pool({path!r})") for path in paths]
     assert other.ask(f"imported_memory({theirs[0]}, {tokens[1]!r})")[0] == INVALID_VALUE
     assert other.ask(f"imported_memory({theirs[0]}, {'00' * 64!r})")[0] == INVALID_VALUE
     own = ask(other, "pool()")
     assert other.ask(f"imported_memory({own}, {tokens[0]!r})")[0] == INVALID_VALUE
-    assert one.ask(f"imported_pool({paths[0]!r})")[0] == INVALID_VALUE  # into the process that has it
+    assert (
+        one.ask(f"imported_pool({paths[0]!r})")[0] == INVALID_VALUE
+    )  # into the process that has it
     assert ask(other, f"imported_memory({theirs[0]}, {tokens[0]!r})")
 
 
@@ -209,14 +215,15 @@ def test_no_descriptor_can_be_made_up(tmp_path: Path) -> None:
         for at in places:
             bad = bytearray(good)
             bad[at] ^= 1 << at % 8
-            assert other.ask(f"imported_bytes({bytes(bad)!r})") in (INVALID_VALUE, NOT_SUPPORTED), at
-        for bad in (good[:-1], good + b"\0", b"", secrets.token_bytes(len(good))):
-            assert other.ask(f"imported_bytes({bad!r})") == INVALID_VALUE
+            assert other.ask(f"imported_bytes({bytes(bad)!r})") in (INVALID_VALUE, NOT_SUPPORTED), (
+                at
+            )
+        for other_bytes in (good[:-1], good + b"\0", b"", secrets.token_bytes(len(good))):
+            assert other.ask(f"imported_bytes({other_bytes!r})") == INVALID_VALUE
         assert other.ask(f"imported_bytes({good!r}, 0)") == INVALID_VALUE  # that may still change
         # nobody can change one, and nothing in it is the driver's
-        with open(path, "rb") as file:
-            assert file.read() == good
-        with pytest.raises(PermissionError), open(path, "r+b", buffering=0) as file:
+        assert Path(path).read_bytes() == good
+        with pytest.raises(PermissionError), Path(path).open("r+b", buffering=0) as file:
             file.write(b"x")
         assert b"vgpumgr-sim" not in good
         assert ask(other, f"imported({path!r})")
