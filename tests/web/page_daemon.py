@@ -1,9 +1,9 @@
 """A daemon for the page's tests: ``python -m tests.web.page_daemon ROOT NAME VM...``.
 
-The simulated machine NAME runs below ROOT with the simulator's NVML and genuine keepers; libvirt is a fake in memory
-with VMs of these names. While ROOT/down exists SIGTERM ends only the serving, and it begins again when the file is
-removed: a restart that the VMs outlive. Other files below ROOT say what libvirt does: ``refuse`` (no answer),
-``hold`` (a device waits), ``strip`` (vm01 loses its devices).
+The simulated machine NAME runs below ROOT, with the simulator's NVML and genuine keepers; one that runs there already
+is served as it is. libvirt is a fake in memory with VMs of these names. While ROOT/down exists SIGTERM ends only the
+serving, and it begins again when the file is removed: a restart that the VMs outlive. Other files below ROOT say what
+libvirt does: ``refuse`` (no answer), ``hold`` (a device waits), ``strip`` (vm01 loses its devices).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from vgpumgr.errors import LibvirtDownError
 from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.server.server import _listen, _only_daemon, serve
 from vgpumgr.sim.fuse import write_snapshot
-from vgpumgr.sim.machine import create_machine, load_machine, machine_env
+from vgpumgr.sim.machine import create_machine, load_machine, machine_directory, machine_env
 from vgpumgr.sim.pcibus import PciBus
 from vgpumgr.sim.tree import MachineTree
 
@@ -66,9 +66,10 @@ class Hypervisor(FakeHypervisor):
 def main() -> None:
     """Serve until it is killed."""
     root, name, *vms = Path(sys.argv[1]), *sys.argv[2:]
-    directory = create_machine(name)
-    tree = MachineTree(PciBus.of(load_machine(name).functions()), {}, {})
-    write_snapshot(tree.root(), directory / "root")
+    if not machine_directory(name).exists():
+        directory = create_machine(name)
+        tree = MachineTree(PciBus.of(load_machine(name).functions()), {}, {})
+        write_snapshot(tree.root(), directory / "root")
     os.environ.update(machine_env(name))
     hypervisor = Hypervisor(make_vms(vms), root)
 

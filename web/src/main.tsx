@@ -17,6 +17,7 @@ import { PoolView } from "./pool";
 import { useStore } from "./store";
 import "./style.css";
 import { T } from "./texts";
+import { VfsDialog, VgpuDialog } from "./vgpu";
 import { VmView } from "./vm";
 
 /** The views of the navigation; one that needs a part of the API or a role names it, and is left out otherwise, as the pool is where there is none. */
@@ -150,6 +151,8 @@ function Dialogs() {
   if (dialog?.kind === "act") return <ActionDialog key={dialog.action.command} action={dialog.action} />;
   if (dialog?.kind === "attach") return <AttachDialog vm={dialog.vm} profile={dialog.profile} gpu={dialog.gpu} />;
   if (dialog?.kind === "why") return <WhyDialog profile={dialog.profile} gpu={dialog.gpu} name={dialog.name} />;
+  if (dialog?.kind === "vgpu") return <VgpuDialog key={dialog.type} gpu={dialog.gpu} type={dialog.type} />;
+  if (dialog?.kind === "vfs") return <VfsDialog key={dialog.physical.address} physical={dialog.physical} />;
   if (dialog?.kind === "layout") return <LayoutDialog gpu={dialog.gpu} />;
   return null;
 }

@@ -2,11 +2,12 @@
 
 import { useEffect, useState } from "preact/hooks";
 import type {
-  ChannelDocument, CheckDocument, GpuDocument, LostGpuDocument, MachineDocument, MigProfileRow, OperationDocument, PciGpuDocument,
+  ChannelDocument, CheckDocument, GpuDocument, LostGpuDocument, MachineDocument, MigProfileRow, OperationDocument, PciGpuDocument, PhysicalDocument,
   ServerDocument, StatusDocument, VgpuTypeDocument, VmDocument,
 } from "./api";
 import type { Action } from "./actions";
 import type { Refusal } from "./transport";
+import type { Named } from "./vgpu";
 
 export type Connection = "connecting" | "live" | "lost" | "ended";
 
@@ -15,7 +16,9 @@ export type DialogRequest =
   | { kind: "act"; action: Action }
   | { kind: "attach"; vm?: string; profile?: string; gpu?: string }
   | { kind: "why"; profile: string; gpu: string; name: string }
-  | { kind: "layout"; gpu: string };
+  | { kind: "layout"; gpu: string }
+  | { kind: "vgpu"; gpu: Named; type: string }
+  | { kind: "vfs"; physical: PhysicalDocument };
 
 /** An event of the daemon; keys beside these depend on the type. */
 export interface HostEvent {
