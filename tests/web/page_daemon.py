@@ -25,6 +25,7 @@ from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.errors import LibvirtDownError
 from vgpumgr.host.machine import Machine, find_machine
+from vgpumgr.server.access import Access
 from vgpumgr.server.server import _listen, _only_daemon, serve
 from vgpumgr.sim.fuse import write_snapshot
 from vgpumgr.sim.machine import create_machine, load_machine, machine_directory, machine_env
@@ -36,6 +37,9 @@ MARKUP = "<img src=x onerror=alert(1)>"
 #: names that every object of JavaScript has a value for, and one that a command takes for an option
 OBJECTS = ("constructor", "__proto__", "toString", "valueOf")
 OPTION = "--all"
+#: groups that this host need not have
+ADMINISTRATORS, READERS = 47001, 47002
+GROUPS = Access(frozenset({os.geteuid()}), ADMINISTRATORS, READERS)
 NAMES = ("vm01", "vm02", "vm03", MARKUP, *OBJECTS, OPTION)
 
 
@@ -98,7 +102,7 @@ def _serve_again(machine: Machine, down: Path) -> None:
 
     while True:
         with _only_daemon(machine), _listen(machine) as listener:
-            asyncio.run(serve(machine, listener, open_one))
+            asyncio.run(serve(machine, listener, open_one, GROUPS))
         if not down.exists():
             return
         while down.exists():

@@ -17,6 +17,7 @@ import { PoolView } from "./pool";
 import { useStore } from "./store";
 import "./style.css";
 import { T } from "./texts";
+import { isInCockpit } from "./transport";
 import { VfsDialog, VgpuDialog } from "./vgpu";
 import { VmView } from "./vm";
 
@@ -74,7 +75,8 @@ function Page() {
         {connection === "ended" && <Ended />}
         <Refused />
         {role === "viewer" && <p class="note">{T.viewerNote}</p>}
-        {ready ? <View first={first} name={name} /> : <p role="status">{T.loading}</p>}
+        {connection === "refused" && <MayNot />}
+        {ready ? <View first={first} name={name} /> : connection !== "refused" && <p role="status">{T.loading}</p>}
       </main>
       <Dialogs />
       <Textures />
@@ -95,7 +97,7 @@ function Head() {
   const machine = useStore((state) => state.machine);
   const server = useStore((state) => state.server);
   const connection = useStore((state) => state.connection);
-  const words = { connecting: T.connecting, live: T.live, lost: T.lost, ended: T.ended };
+  const words = { connecting: T.connecting, live: T.live, lost: T.lost, refused: T.refusedWord, ended: T.ended };
   return (
     <header class="top">
       <strong class="product">{T.product}</strong>
@@ -144,6 +146,17 @@ function Lost() {
 function Refused() {
   const problems = useStore((state) => state.problems);
   return <>{Object.entries(problems).map(([part, refusal]) => <ErrorParts key={part} refusal={refusal} title={T.partRefused[part] ?? part} />)}</>;
+}
+
+/** What makes the refused user one who may; the daemon's own hint is for its command line. */
+function MayNot() {
+  return (
+    <div class="note">
+      <p>{T.mayNot(isInCockpit())}</p>
+      <Command text={T.joinReaders} />
+      <Command text={T.joinAdministrators} />
+    </div>
+  );
 }
 
 function Dialogs() {

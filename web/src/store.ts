@@ -9,7 +9,7 @@ import type { Action } from "./actions";
 import type { Refusal } from "./transport";
 import type { Named } from "./vgpu";
 
-export type Connection = "connecting" | "live" | "lost" | "ended";
+export type Connection = "connecting" | "live" | "lost" | "refused" | "ended";
 
 /** What is open above the page. */
 export type DialogRequest =

@@ -20,6 +20,11 @@ export const T = {
   connected: "Connected. What is shown is current.",
   lost: "Not connected to the daemon.",
   lostAge: (age: string) => `Not connected to the daemon. What is shown is ${age} old. The page connects again by itself.`,
+  refusedWord: "not permitted",
+  mayNot: (inCockpit: boolean) =>
+    `${inCockpit ? "Turn on administrative access in Cockpit, or become" : "Become"} a member of a group that the daemon serves, and log in again. The first command lets you see, the second lets you change, too:`,
+  joinReaders: "sudo usermod -aG vgpumgr-ro \"$USER\"",
+  joinAdministrators: "sudo usermod -aG vgpumgr \"$USER\"",
   ended: "This session is over.",
   endedLong: "This session is over. Run the command again and open the address that it prints:",
   sessionEnded: "the session is over",
