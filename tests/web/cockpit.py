@@ -44,7 +44,7 @@ exec setpriv --reuid={user} --regid={user} {groups} --inh-caps=-all --bounding-s
 @contextmanager
 def run_cockpit(scene: Scene, user: int = 0, group: int | None = None) -> Iterator[str]:
     """The address of a Cockpit whose menu has the page, as the package installs it, in a session of a user who is in
-    one group besides his own, or in none.
+    one group besides the own one, or in none.
     """
     if os.geteuid() != 0:
         pytest.skip("needs root (namespaces)")

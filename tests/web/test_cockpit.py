@@ -125,7 +125,7 @@ USER = "games"
 def test_a_member_of_a_group_has_its_rights(
     scene: Scene, browser: Browser, vm03: str, group: int
 ) -> None:
-    """In a session that is not root's: the bridge connects as the user, and the kernel names him to the daemon."""
+    """In a session that is not root's: the bridge connects as the user, and the kernel names the user to the daemon."""
     with (
         run_cockpit(scene, pwd.getpwnam(USER).pw_uid, group) as address,
         open_frame(address, browser) as frame,
