@@ -175,13 +175,6 @@ async function awaken(): Promise<void> {
   isAsleep = false;
 }
 
-/** Said once: what is asked again meets the same refusal until the user's groups are others. */
-function refuse(error: Refusal): void {
-  const isNew = getState().connection !== "refused";
-  change({ connection: "refused", problems: { ...getState().problems, server: error } });
-  if (isNew) announce(T.partRefused.server ?? "");
-}
-
 let stream: Stream | undefined;
 let lastId = 0;
 let pid = 0;
@@ -204,7 +197,7 @@ export async function follow(): Promise<void> {
     } catch (error) {
       if (error instanceof SessionEnded) return end();
       // a user whom the daemon does not know, inside Cockpit; groups may change meanwhile
-      if (error instanceof Refusal) refuse(error);
+      if (error instanceof Refusal) change({ connection: "refused", problems: { ...getState().problems, server: error } });
     }
     if (getState().connection === "ended") return;
     if (isAsleep) continue;
