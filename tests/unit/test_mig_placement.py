@@ -28,7 +28,7 @@ from vgpumgr.mig.placement import (
 from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.gpu import Gpu, GpuProcess, ProcessKind
 from vgpumgr.model.identity import GpuUuid
-from vgpumgr.model.mig import MigMode, MigProfileName
+from vgpumgr.model.mig import MigMode, MigProfile, MigProfileName
 
 
 def choose_placement(
@@ -310,9 +310,12 @@ def test_a_gpu_is_read_once_for_all_of_its_profiles_and_another_gpu_anew(
 ) -> None:
     read: list[Gpu] = []
     read_profiles = boards._list_profiles
-    monkeypatch.setattr(
-        boards, "_list_profiles", lambda gpu: (read.append(gpu), read_profiles(gpu))[1]
-    )
+
+    def count(gpu: Gpu) -> tuple[MigProfile, ...]:
+        read.append(gpu)
+        return read_profiles(gpu)
+
+    monkeypatch.setattr(boards, "_list_profiles", count)
     empty, full = make_gpu(), make_gpu(layout=[("7g.80gb", 0)])
     for gpu in (empty, full, empty):
         fits = [count_fits(gpu, profile) > 0 for profile in gpu.profiles]

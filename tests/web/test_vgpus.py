@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -93,9 +94,16 @@ def test_a_vgpu_is_created_and_deleted(host: tuple[Scene, Session], gpu: Page) -
     scene = host[0]
     gpu.get_by_role("button", name=f"Create a vGPU of type {TYPE}").click()
     gpu.get_by_label("With a definition: it can be started again").check()
-    gpu.get_by_role("button", name="Show plan").click()
+    shown = gpu.locator("dialog .command code").inner_text()
+    with gpu.expect_request(
+        lambda request: request.method == "POST" and request.url.endswith("/1.0/vgpus")
+    ) as planned:
+        gpu.get_by_role("button", name="Show plan").click()
+    body = json.loads(planned.value.post_data or "")
+    assert body["gpu"] == scene.get("/1.0/gpus")["gpus"][0]["uuid"]
     step = read_plan(gpu)[0]
     command = read_command(gpu)
+    assert shlex.split(shown)[1:] == command
     uuid = command[command.index("--uuid") + 1]
     assert command == ["mdev", "create", TYPE, "--gpu", "0", "--uuid", uuid, "--define"]
     assert step.startswith(f"+ create vGPU {TYPE}")
