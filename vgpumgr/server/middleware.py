@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from vgpumgr.errors import (
     AccessDeniedError,
+    AuthenticationError,
     MethodNotAllowedError,
     RequestTimeoutError,
     RequestTooLargeError,
@@ -22,8 +23,10 @@ from vgpumgr.errors import (
     VgpumgrError,
 )
 from vgpumgr.host.sockets import Peer
+from vgpumgr.model.callers import NetworkCaller
 from vgpumgr.model.routes import ROUTES, SYSTEM_ROUTES, Role, Route
 from vgpumgr.server.context import Context
+from vgpumgr.server.listener import Connection
 from vgpumgr.server.page import Page
 from vgpumgr.server.responses import encode_error, list_headers
 
@@ -105,7 +108,11 @@ class Middleware:
         if scope["type"] != "http":
             return
         peer: Peer | None = scope["state"].get("peer")
+        connection: Connection | None = scope["state"].get("connection")
         try:
+            if connection is not None:
+                peer = Peer.from_network(NetworkCaller(connection.origin.address))
+                peer = self._authenticate(scope, connection)
             if self._page.serves(scope["raw_path"]):
                 self._context.access.check(peer, Role.VIEWER)
                 await self._serve_page(scope, send)
@@ -121,16 +128,26 @@ class Middleware:
                 body = await self._read_body(receive)
                 if body is not None:
                     await self._app(scope, _replay(body, receive), send)
-        except AccessDeniedError as error:
+        except (AccessDeniedError, AuthenticationError) as error:
             self._context.refusals.note(peer, scope["method"], scope["raw_path"].decode("latin-1"))
             await _send_error(send, error)
         except VgpumgrError as error:
             await _send_error(send, error)
+        finally:
+            if connection is not None:
+                connection.caller = None
+
+    def _authenticate(self, scope: Message, connection: Connection) -> Peer:
+        """Who calls over the network. Raises as ``Gatekeeper.authenticate``."""
+        peer = self._context.gatekeeper.authenticate(connection.origin, scope["headers"])
+        scope["state"]["peer"] = peer
+        connection.caller = peer.caller
+        return peer
 
     def _admit(self, scope: Message, peer: Peer | None) -> Route:
         """The route of an admitted request. A caller without a role does not learn which routes exist."""
         access = self._context.access
-        access.check(peer, Role.VIEWER)
+        access.check(peer, Role.TENANT)
         if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
             raise _too_large()
         route = self._routes.find(scope["method"], scope["raw_path"].decode("latin-1"))
