@@ -78,7 +78,8 @@ _UNADDRESSED = ("sim", "login", "logout", "listener", "token")
 
 def address(text: str, options: str) -> str:
     """The text with these options in each vgpumgr command, except those that name a machine
-    themselves (``sim``, ``login``) or are for the host that a listener is on. The program's name is a command's where a command's name follows it.
+    themselves (``sim``, ``login``) or are for the host of a listener. The program's name is a
+    command's where a command's name follows it.
     """
     import re
 

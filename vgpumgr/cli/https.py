@@ -219,6 +219,8 @@ class TlsHost:
         except OSError as error:
             raise self._explain(error) from error
         try:
+            # a request would wait for the other side's word about the handshake
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             stream = self._tls.wrap_socket(plain, server_hostname=target.host)
             self._check_fingerprint(stream)
             stream.settimeout(None)

@@ -27,7 +27,7 @@ from vgpumgr.server.connections import Limits, PeerProtocol
 from vgpumgr.server.gatekeeper import Gatekeeper, Origin
 from vgpumgr.server.settings import ListenSettings
 
-#: handshakes under way; one more ends the oldest
+#: handshakes under way, and no more than half of all connections; one more ends the oldest
 MAX_HANDSHAKES = 128
 #: so often long requests are compared with the tokens
 WATCH_S = 0.25
@@ -35,7 +35,7 @@ WATCH_S = 0.25
 _UNREAD_MS = 30_000
 _ACCEPT_PAUSE_S = 0.2
 #: in which a client answers the end of TLS
-_SHUTDOWN_S = 5.0
+_SHUTDOWN_S = 1.0
 #: of IPv6 one customer has as many addresses as it wants in its /64
 _IPV6_PREFIX = 64
 
@@ -163,11 +163,15 @@ class Listener:
             connection.close()
             return
         connection.setblocking(False)
+        # asyncio sets this only for sockets that were made with a protocol
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
         self._addresses[key] += 1
-        if len(self._handshakes) >= MAX_HANDSHAKES:
-            next(iter(self._handshakes)).cancel()
+        if len(self._handshakes) >= min(MAX_HANDSHAKES, self._settings.connections // 2):
+            oldest = next(iter(self._handshakes))
+            del self._handshakes[oldest]
+            oldest.cancel()
         protocol = make(address)
 
         def end(done: asyncio.Task[None]) -> None:
