@@ -113,7 +113,16 @@ def may(role: Role, route: Route) -> bool:
 def test_without_a_token_nothing_is_said(network: Network) -> None:
     """Neither of a route, nor of the page, nor whether there is one."""
     paths = [(one.method, target(one)) for one in ALL]
-    for method, path in [*paths, ("GET", "/"), ("GET", "/none"), ("PUT", "/1.0"), ("GET", "/1.0/")]:
+    more = (
+        "HEAD /",
+        "GET /none",
+        "GET /ui",
+        "HEAD /ui/",
+        "PUT /1.0",
+        "GET /1.0/",
+        "GET /ui/assets/app.js",
+    )
+    for method, path in [*paths, *(tuple(one.split()) for one in more)]:
         answer = network.ask(method, path)
         assert answer.status == 401, (method, path)
         assert "www-authenticate: bearer" in answer.head.lower()

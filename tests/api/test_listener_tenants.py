@@ -158,8 +158,9 @@ def test_a_claim_that_binds_late_is_held_and_released(pool: Network, red: str) -
 def test_a_path_to_anothers_claim_has_no_other_form(pool: Network, red: str) -> None:
     before = read_claims()
     forms = [
-        *list_paths(f"{CLAIMS}/blue-train"), f"{CLAIMS}/red-train%2f..%2fblue-train", f"{CLAIMS}/red-train/../blue-train",
-        f"{CLAIMS}/red-train%0Ablue-train", f"{CLAIMS}/blue%2Dtrain", f"{CLAIMS}/red-train?claim=blue-train",
+        *list_paths(f"{CLAIMS}/blue-train"), f"{CLAIMS}/red-train%2f..%2fblue-train",
+        f"{CLAIMS}/red-train/../blue-train", f"{CLAIMS}/red-train%0Ablue-train",
+        f"{CLAIMS}/blue%2Dtrain", f"{CLAIMS}/red-train?claim=blue-train",
     ]  # fmt: skip
     for path in forms:
         raw = f"DELETE {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {red}\r\n\r\n"

@@ -26,6 +26,8 @@ class NetworkCaller:
     id: str | None = None
     #: of the role tenant: whose claims it sees
     tenant: str | None = None
+    #: of the web page, where it is in the token's place
+    session: str | None = None
 
     def __str__(self) -> str:
         return f"token {self.name}" if self.name else f"a caller at {self.address}"

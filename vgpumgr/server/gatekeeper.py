@@ -9,12 +9,16 @@ from __future__ import annotations
 import re
 from collections import OrderedDict, deque
 from collections.abc import Iterable
+from dataclasses import replace
 
 from vgpumgr.errors import AccessDeniedError, AuthenticationError, TooManyRequestsError
 from vgpumgr.host.clock import Clock
 from vgpumgr.host.sockets import Peer
 from vgpumgr.model.callers import ROLE_NAMES, NetworkCaller
 from vgpumgr.model.frozen import dataclass
+from vgpumgr.model.routes import Role
+from vgpumgr.server.page import PageAnswer
+from vgpumgr.server.page_sessions import Sessions, enter, exchange_code, has_key
 from vgpumgr.state.tokens import MAX_SECRET, TokenRecord, TokenStore
 
 #: wrong tokens of one address that are answered in a minute; a right one is never refused for them
@@ -42,31 +46,63 @@ class Gatekeeper:
 
     def __init__(self, tokens: TokenStore, clock: Clock) -> None:
         self._tokens = tokens
+        self._sessions = Sessions(clock)
         self._clock = clock
         self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
 
-    def authenticate(self, origin: Origin, headers: Headers) -> Peer:
-        """The caller. Raises AuthenticationError, TooManyRequestsError, AccessDeniedError for what a browser sends for
-        another page, TokenFileError.
+    def authenticate(self, origin: Origin, headers: Headers, *, for_page: bool = False) -> Peer:
+        """The caller, by a token, else by a session of the web page, else by the certificate. A session needs the
+        page's key, too, unless the request is ``for_page``'s files. Raises AuthenticationError, TooManyRequestsError,
+        AccessDeniedError for what a browser sends for another page, TokenFileError.
         """
         fields = list(headers)
-        _check_sender(fields)
+        check_sender(fields)
         given = [value for name, value in fields if name == b"authorization"]
         now_s = self._clock.wall_s()
-        token: TokenRecord | None = None
         if given:
             token = self._find_bearer(given, now_s)
             if token is None:
-                raise self._count_wrong(origin)
-        else:
-            if origin.subject is not None:
-                token = self._tokens.find_subject(origin.subject, now_s)
-            if token is None:
-                raise _refuse(origin)
+                raise self.count_wrong(origin)
+            return Peer.from_network(_make_caller(token, origin))
+        session = self._sessions.find(fields)
+        if session is not None and (for_page or has_key(session, fields)):
+            token = self._tokens.find_id(session.token_id, now_s)
+            if token is not None:
+                caller = _make_caller(token, origin)
+                return Peer.from_network(replace(caller, session=session.id))
+        token = self._tokens.find_subject(origin.subject, now_s) if origin.subject else None
+        if token is None:
+            raise _refuse(origin)
         return Peer.from_network(_make_caller(token, origin))
 
+    def log_in(self, origin: Origin, secret: str) -> PageAnswer:
+        """What a browser gets for a token: a session. Raises AuthenticationError, TooManyRequestsError,
+        AccessDeniedError for a tenant's, TokenFileError.
+        """
+        token = self._find_bearer([b"Bearer " + secret.encode()], self._clock.wall_s())
+        if token is None:
+            raise self.count_wrong(origin)
+        if ROLE_NAMES[token.role] < Role.VIEWER:
+            raise AccessDeniedError(
+                f"token {token.name} opens no page",
+                why=f"its role is {token.role}, and the page shows the host",
+                hint="vgpumgr --host https://HOST:PORT claim list",
+            )
+        return enter(*self._sessions.create(token.id))
+
+    def exchange(self, origin: Origin, headers: Headers) -> PageAnswer:
+        """The key of the page, for its code. Raises AuthenticationError, TooManyRequestsError."""
+        fields = list(headers)
+        session = self._sessions.find(fields)
+        answer = session and exchange_code(session, fields)
+        if not answer:
+            raise self.count_wrong(origin)
+        return answer
+
     def is_valid(self, caller: NetworkCaller) -> bool:
-        """Whether its token is neither revoked nor expired. Raises TokenFileError."""
+        """Whether its token is neither revoked nor expired, nor its session over. Raises TokenFileError."""
+        if caller.session is not None and self._sessions.find_id(caller.session) is None:
+            return False
         return self._tokens.find_id(caller.id or "", self._clock.wall_s()) is not None
 
     def read_expiry_s(self, caller: NetworkCaller) -> float | None:
@@ -78,7 +114,8 @@ class Gatekeeper:
         match = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
         return self._tokens.find_secret(match[1].decode(), now_s) if match else None
 
-    def _count_wrong(self, origin: Origin) -> AuthenticationError | TooManyRequestsError:
+    def count_wrong(self, origin: Origin) -> AuthenticationError | TooManyRequestsError:
+        """The refusal of a wrong token of an address, which counts."""
         now_s = self._clock.monotonic_s()
         wrong = self._wrong.setdefault(origin.counted, deque(maxlen=MAX_WRONG))
         self._wrong.move_to_end(origin.counted)
@@ -115,8 +152,10 @@ def _make_caller(token: TokenRecord, origin: Origin) -> NetworkCaller:
     )
 
 
-def _check_sender(headers: list[tuple[bytes, bytes]]) -> None:
-    """A browser adds the certificate of its user to what any page makes it send, and says which page that was."""
+def check_sender(headers: list[tuple[bytes, bytes]]) -> None:
+    """Raises AccessDeniedError for what another page makes a browser send: a browser adds the certificate of its user,
+    and says which page it was.
+    """
     found: dict[bytes, list[bytes]] = {}
     for name, value in headers:
         found.setdefault(name, []).append(value)
