@@ -145,13 +145,16 @@ def _hash(cookie: str) -> str:
 
 _NO_STORE = ("Cache-Control", "no-store")
 _HEADERS = (_NO_STORE, *SECURITY_HEADERS)
-#: the form has neither scripts nor styles, and goes to this host alone
+#: the form has neither scripts nor styles, and goes to this host alone; without a referrer a browser would not say that
+#: the form is of this page
 _FORM_HEADERS = (
     _NO_STORE,
     *(
         (name, re.sub(r"form-action '\w+'", "form-action 'self'", value))
         for name, value in SECURITY_HEADERS
+        if name != "Referrer-Policy"
     ),
+    ("Referrer-Policy", "same-origin"),
 )
 _FORM = f"""<!doctype html>
 <html lang="en">
