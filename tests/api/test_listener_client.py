@@ -185,7 +185,7 @@ BAD = [
     (("token", "create", "a", "--role", "admin", "--tenant", "x"), "has no tenant"),
     (("token", "create", "a", "--role", "viewer", "--expires", "30"), "is no duration"),
     (("token", "create", "a", "--role", "viewer", "--expires", "0d"), "is no duration"),
-    (("token", "create", "a", "--role", "root"), "root"),
+    (("token", "create", "a", "--role", "root"), "no role: 'root'"),
 ]
 
 

@@ -45,7 +45,7 @@ VERBS = (
     Entry("top", "vgpumgr.cli.top", "Watch GPUs, slices and VMs."),
     Entry("web", "vgpumgr.cli.web", "Open the web page of a host's GPUs, slices and VMs."),
     Entry("listener", "vgpumgr.cli.https", "Show where the daemon listens on a network."),
-    Entry("login", "vgpumgr.cli.https", "Keep a token of another host's listener."),
+    Entry("login", "vgpumgr.cli.https", "Keep a token of a host's listener."),
     Entry("logout", "vgpumgr.cli.https", "Forget a host's token and fingerprint."),
     Entry("completion", "vgpumgr.cli.program", "Print the completion script of a shell."),
     Entry("version", "vgpumgr.cli.program", "Show the version of vgpumgr."),

@@ -305,9 +305,9 @@ def log_in(
     ] = None,
     key: Annotated[str | None, Option("--key", metavar="FILE", help="Its key.")] = None,
 ) -> None:
-    """Keep a token of a host's listener, for --host https://HOST.
+    """Keep a token of a host's listener.
 
-    The token is read from VGPUMGR_TOKEN, else from standard input. Without --fingerprint an authority
+    Then --host https://HOST reaches it. The token is read from VGPUMGR_TOKEN, else from standard input. Without --fingerprint an authority
     of this system must have signed the host's certificate. Both are kept in ~/.config/vgpumgr.
 
     \b

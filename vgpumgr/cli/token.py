@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from typer import Argument, Context, Option
 
@@ -12,6 +12,7 @@ from vgpumgr.cli.main import App
 from vgpumgr.cli.output import Column, Row, or_absent, print_list, print_single, value_column
 from vgpumgr.cli.session import get_session, get_session_here
 from vgpumgr.errors import UsageError
+from vgpumgr.model.callers import ROLE_NAMES
 from vgpumgr.model.text import format_time
 
 app = App()
@@ -46,9 +47,11 @@ def create(
     context: Context,
     name: TokenName,
     role: Annotated[
-        Literal["admin", "operator", "viewer", "tenant"],
+        str,
         Option(
-            "--role", help="What it may do: as root, as group vgpumgr, read, or its own claims."
+            "--role",
+            metavar="ROLE",
+            help="What it may do: admin as root, operator as group vgpumgr, viewer reads, tenant has its claims.",
         ),
     ],
     tenant: Annotated[
@@ -68,8 +71,8 @@ def create(
 ) -> None:
     """Make a token for the daemon's network listener.
 
-    It is printed once; only its hash is kept. Whoever has it may do what its role may. With --subject
-    there is none: a client's certificate proves the caller (key listen.client_ca).
+    It is printed once; only its hash is kept. A caller that has it may do what its role may. With
+    --subject there is none: a client's certificate proves the caller (key listen.client_ca).
 
     \b
     Examples:
@@ -86,7 +89,7 @@ def create(
             why="it has at most 64 letters, digits, dots, dashes, underscores and @",
             hint="vgpumgr token create alice --role viewer",
         )
-    _check_tenant(role, tenant)
+    _check_role(role, tenant)
     now_s = SystemClock().wall_s()
     duration_s = _read_duration(expires)
     record, secret = create_token(
@@ -101,8 +104,10 @@ def create(
     session.streams.note(f"token {name}: it is shown this once; vgpumgr listener has the address")
 
 
-def _check_tenant(role: str, tenant: str | None) -> None:
+def _check_role(role: str, tenant: str | None) -> None:
     """Raises UsageError."""
+    if role not in ROLE_NAMES:
+        raise UsageError(f"no role: {role!r}", hint=f"--role {'|'.join(ROLE_NAMES)}")
     if role == "tenant" and tenant is None:
         raise UsageError("whose claims?", hint="--role tenant --tenant NAME")
     if role != "tenant" and tenant is not None:
