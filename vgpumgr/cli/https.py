@@ -307,8 +307,9 @@ def log_in(
 ) -> None:
     """Keep a token of a host's listener.
 
-    Then --host https://HOST reaches it. The token is read from VGPUMGR_TOKEN, else from standard input. Without --fingerprint an authority
-    of this system must have signed the host's certificate. Both are kept in ~/.config/vgpumgr.
+    Then --host https://HOST reaches it. The token is read from VGPUMGR_TOKEN, else from standard
+    input. Without --fingerprint an authority of this system must have signed the host's certificate.
+    Both are kept in ~/.config/vgpumgr.
 
     \b
     Examples:

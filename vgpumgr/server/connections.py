@@ -33,7 +33,7 @@ MAX_LISTENERS = 64
 _KEPT_LISTENERS = {Rank.ROOT: 8, Rank.ADMIN: 8}
 #: every connection, and what the pools' helpers, libvirt and files need
 DESCRIPTORS = 4096
-_OTHER_DESCRIPTORS = 256
+OTHER_DESCRIPTORS = 256
 _QUIET_S = 60.0
 
 
@@ -88,7 +88,7 @@ class Limits:
     def __init__(self, settings: LimitSettings, access: Access) -> None:
         self.access = access
         self.times = settings
-        total = min(settings.connections, read_descriptor_limit() - _OTHER_DESCRIPTORS)
+        total = min(settings.connections, read_descriptor_limit() - OTHER_DESCRIPTORS)
         total = max(total, 16)
         share = total / settings.connections
         kept = {
@@ -97,10 +97,24 @@ class Limits:
             Rank.VIEWER: int(settings.kept_for_viewers * share),
         }
         self.connections = Quota("connections", total, settings.connections_per_user, kept)
-        self.requests = Quota("requests under way", total, settings.requests_per_user, kept)
-        self.listeners = Quota(
-            "event streams", MAX_LISTENERS, settings.listeners_per_user, _KEPT_LISTENERS
+        #: what the listener on a network may have besides
+        self.free_descriptors = read_descriptor_limit() - OTHER_DESCRIPTORS - total
+        # callers over the network take nothing from those of this host
+        self._requests, self._listeners = (
+            {is_remote: Quota(what, most, per_user, kept_of_it) for is_remote in (False, True)}
+            for what, most, per_user, kept_of_it in (
+                ("requests under way", total, settings.requests_per_user, kept),
+                ("event streams", MAX_LISTENERS, settings.listeners_per_user, _KEPT_LISTENERS),
+            )
         )
+
+    def find_requests(self, peer: Peer | None) -> Quota:
+        """The slots for requests under way of callers such as this one."""
+        return self._requests[peer is not None and peer.caller is not None]
+
+    def find_listeners(self, peer: Peer | None) -> Quota:
+        """The slots for event streams."""
+        return self._listeners[peer is not None and peer.caller is not None]
 
 
 class PeerProtocol(H11Protocol):

@@ -33,6 +33,8 @@ MAX_HANDSHAKES = 128
 WATCH_S = 0.25
 #: what a peer that is gone, or reads nothing, may leave unacknowledged
 _UNREAD_MS = 30_000
+#: connections, however few files the daemon may open
+_LEAST = 4
 _ACCEPT_PAUSE_S = 0.2
 #: in which a client answers the end of TLS
 _SHUTDOWN_S = 1.0
@@ -91,6 +93,7 @@ class Listener:
         files = find_identity(
             machine.state_dir, settings.certificate, settings.key, settings.address
         )
+        self._total = max(_LEAST, min(settings.connections, limits.free_descriptors))
         self._tls = make_tls(files, settings.client_ca)
         self._fingerprint = read_fingerprint(files.certificate)
         self._self_made = files.self_made
@@ -158,7 +161,7 @@ class Listener:
         self, connection: socket.socket, address: str, make: Callable[[str], NetworkProtocol]
     ) -> None:
         key = count_as(address)
-        is_full = self._addresses.total() >= self._settings.connections
+        is_full = self._addresses.total() >= self._total
         if is_full or self._addresses[key] >= self._settings.connections_per_address:
             connection.close()
             return
@@ -168,7 +171,7 @@ class Listener:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
         self._addresses[key] += 1
-        if len(self._handshakes) >= min(MAX_HANDSHAKES, self._settings.connections // 2):
+        if len(self._handshakes) >= min(MAX_HANDSHAKES, self._total // 2):
             oldest = next(iter(self._handshakes))
             del self._handshakes[oldest]
             oldest.cancel()

@@ -31,7 +31,7 @@ from vgpumgr.server.context import Context
 from vgpumgr.server.gatekeeper import check_sender
 from vgpumgr.server.listener import Connection
 from vgpumgr.server.page import Page, PageAnswer
-from vgpumgr.server.page_sessions import KEY, LOGIN, read_form, redirect, show_form
+from vgpumgr.server.page_sessions import KEY, LOGIN, MAX_FORM_BYTES, read_form, redirect, show_form
 from vgpumgr.server.responses import encode_error, list_headers
 
 Message = MutableMapping[str, Any]
@@ -133,7 +133,7 @@ class Middleware:
             if route.cached and await self._serve_cached(scope, send):
                 return
             rank = self._context.access.find_rank(peer)
-            with self._context.limits.requests.hold(peer, rank):
+            with self._context.limits.find_requests(peer).hold(peer, rank):
                 body = await self._read_body(receive)
                 if body is not None:
                     await self._app(scope, _replay(body, receive), send)
@@ -180,7 +180,7 @@ class Middleware:
         check_sender(scope["headers"])
         if b"origin" not in dict(scope["headers"]):
             raise AccessDeniedError("the request comes from no page")
-        secret = read_form(await self._read_body(receive) or b"") or "-"
+        secret = read_form(await self._read_body(receive, MAX_FORM_BYTES) or b"") or "-"
         try:
             return self._context.gatekeeper.log_in(connection.origin, secret)
         except (AuthenticationError, AccessDeniedError, TooManyRequestsError) as error:
@@ -201,7 +201,7 @@ class Middleware:
                 raise _too_large()
         return route
 
-    async def _read_body(self, receive: Receive) -> bytes | None:
+    async def _read_body(self, receive: Receive, most: int = MAX_BODY_BYTES) -> bytes | None:
         """The whole body within its time; None if the caller hangs up."""
         body = bytearray()
         try:
@@ -211,7 +211,7 @@ class Middleware:
                     if message["type"] != "http.request":
                         return None
                     body += message.get("body", b"")
-                    if len(body) > MAX_BODY_BYTES:
+                    if len(body) > most:
                         raise _too_large()
                     if not message.get("more_body", False):
                         return bytes(body)

@@ -122,8 +122,6 @@ def redirect() -> PageAnswer:
 
 def read_form(body: bytes) -> str | None:
     """The token of a form."""
-    if len(body) > MAX_FORM_BYTES:
-        return None
     try:
         fields = parse_qs(body.decode("ascii"), strict_parsing=True, max_num_fields=1)
     except ValueError:

@@ -227,7 +227,7 @@ class _EventStream(StreamingResponse):
         """See Starlette."""
         rank = self._context.access.find_rank(self._peer)
         try:
-            with self._context.limits.listeners.hold(self._peer, rank):
+            with self._context.limits.find_listeners(self._peer).hold(self._peer, rank):
                 await super().__call__(scope, receive, send)
         except VgpumgrError as error:
             await answer_error(error)(scope, receive, send)
