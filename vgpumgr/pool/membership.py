@@ -312,19 +312,6 @@ class Pool:
         return seen if seen is not None and seen.host == host else None
 
 
-class TenantPool(Pool):
-    """A pool of which one tenant's claims alone can be named and listed. The scheduler sees all of them."""
-
-    def __init__(self, pool: Pool, tenant: str) -> None:
-        super().__init__(pool.membership, pool.store, pool.where, pool.clock, pool.machine)
-        self._pool = pool
-        self._tenant = tenant
-
-    def view(self) -> View:
-        """See ``Pool``."""
-        return self._pool.view().for_tenant(self._tenant)
-
-
 def has_ended(want: WantRecord, machine: Machine) -> bool:
     """Whether the process of this machine that wants a lease is gone."""
     process = ProcessId(want.pid or 0, want.start_ticks)

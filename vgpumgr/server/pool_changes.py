@@ -27,8 +27,9 @@ from vgpumgr.errors import (
     explain_unexpected,
 )
 from vgpumgr.host.sockets import Peer
-from vgpumgr.pool.membership import Pool, TenantPool, open_pool_of
+from vgpumgr.pool.membership import Pool, open_pool_of
 from vgpumgr.pool.operations import PoolOperations
+from vgpumgr.pool.scope import TenantPool
 from vgpumgr.server.access import find_scope
 from vgpumgr.server.context import Context
 from vgpumgr.server.pool_routes import ClaimName, TenantName

@@ -16,8 +16,9 @@ from vgpumgr.host.clock import Clock
 from vgpumgr.host.machine import Machine
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.pool.control.records import View
-from vgpumgr.pool.membership import Pool, TenantPool, open_pool_of, read_stamp
+from vgpumgr.pool.membership import Pool, open_pool_of, read_stamp
 from vgpumgr.pool.operations import PoolOperations
+from vgpumgr.pool.scope import TenantPool
 
 #: so long a caller waits for the store
 BOUND_S = 5.0

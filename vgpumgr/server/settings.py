@@ -162,8 +162,8 @@ class Settings(_Table):
     repair: RepairSettings = RepairSettings()
     history: HistorySettings = HistorySettings()
     limits: LimitSettings = LimitSettings()
-    pool: PoolSettings = PoolSettings()
     listen: ListenSettings = ListenSettings()
+    pool: PoolSettings = PoolSettings()
 
 
 @dataclass(frozen=True, slots=True)
