@@ -18,7 +18,10 @@ import pytest
 
 from tests.api.conftest import ROOT, needs_root
 from tests.api.test_pool import await_true, choose, make_pool, serves
+from tests.support.browser import serving
 from tests.support.network import Authority, Network, listening
+from vgpumgr.cli.http import HttpBackend
+from vgpumgr.cli.https import Login, Target, TlsHost
 from vgpumgr.cli.main import main
 
 pytestmark = needs_root
@@ -217,3 +220,17 @@ def test_a_file_of_logins_that_others_read_is_refused(client: Client) -> None:
         hosts.chmod(mode)
         done = client.there("gpu", "list")
         assert (done.returncode, str(hosts) in done.stderr) == (code, True), done
+
+
+def test_vgpumgr_web_goes_over_it_with_the_tokens_role(network: Network) -> None:
+    token = network.give("viewer", name="screen")
+    host = TlsHost(Target("127.0.0.1", network.port), Login(token, network.fingerprint))
+    with serving(HttpBackend(host.connect)) as served:
+        browser = served.browse()
+        assert json.loads(browser.ask("GET", "/1.0/access").body)["caller"] == "token screen"
+        assert browser.ask("POST", "/1.0/recover", b"{}").status == 403
+        with browser.follow() as stream:
+            stream.wait_for(b": vgpumgr events")
+            network.tokens.revoke("screen")
+            stream.wait_for_end()
+        assert browser.ask("GET", "/1.0/access").status == 401

@@ -10,10 +10,22 @@ from typing import Any
 
 import pytest
 
-from vgpumgr.errors import SettingsError, TokenExistsError, TokenFileError, TokenNotFoundError
+from vgpumgr.errors import (
+    AccessDeniedError,
+    SettingsError,
+    TokenExistsError,
+    TokenFileError,
+    TokenNotFoundError,
+    TooManyRequestsError,
+)
+from vgpumgr.host.sockets import Peer
+from vgpumgr.model.callers import NetworkCaller
+from vgpumgr.model.routes import Role
+from vgpumgr.server.access import Access, Rank, find_scope
 from vgpumgr.server.certificates import find_identity, make_tls, read_fingerprint, read_subject
+from vgpumgr.server.connections import Limits
 from vgpumgr.server.listener import _bind
-from vgpumgr.server.settings import read_configuration
+from vgpumgr.server.settings import LimitSettings, read_configuration
 from vgpumgr.state import tokens as module
 from vgpumgr.state.tokens import TokenRecord, TokenStore, hash_secret
 
@@ -141,3 +153,32 @@ def test_a_port_that_is_taken_is_named() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1 port {port}"):
             _bind("127.0.0.1", port)
+
+
+def test_what_is_kept_for_root_no_caller_of_the_network_gets() -> None:
+    access = Access(frozenset({0}), None, None)
+    ranks = {role: access.find_rank(Peer.from_network(NetworkCaller("a", role))) for role in Role}
+    assert ranks[Role.ROOT] is ranks[Role.ADMIN] is Rank.ADMIN
+    assert ranks[Role.TENANT] is ranks[Role.NONE] is Rank.STRANGER
+    assert access.find_rank(Peer(1, 0, frozenset())) is Rank.ROOT
+    # nor slots of callers of this host
+    limits = Limits(LimitSettings(requests_per_user=1), access)
+    here, there = (
+        Peer(1, 7, frozenset()),
+        Peer.from_network(NetworkCaller("a", Role.ROOT, "n", "i")),
+    )
+    assert limits.find_requests(here) is not limits.find_requests(there)
+    assert limits.find_listeners(here) is not limits.find_listeners(there)
+    with limits.find_requests(there).hold(there, access.find_rank(there)):
+        with pytest.raises(TooManyRequestsError, match="token n has too many"):
+            limits.find_requests(there).take(there, access.find_rank(there))
+        # another token has its own
+        other = Peer.from_network(NetworkCaller("a", Role.ROOT, "n", "j"))
+        limits.find_requests(other).take(other, access.find_rank(other))
+
+
+def test_a_tenants_token_without_a_tenant_sees_nothing() -> None:
+    with pytest.raises(AccessDeniedError, match="may not do this"):
+        find_scope(Peer.from_network(NetworkCaller("a", Role.TENANT, "n", "i", "")))
+    assert find_scope(Peer.from_network(NetworkCaller("a", Role.TENANT, "n", "i", "red"))) == "red"
+    assert find_scope(Peer.from_network(NetworkCaller("a", Role.VIEWER, "n", "i"))) is None
