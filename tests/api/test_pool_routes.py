@@ -28,7 +28,7 @@ from vgpumgr.pool.store.gateway import Endpoints
 PATHS = [
     route.path.replace("{claim}", "train").replace("{tenant}", "vision")
     for route in SYSTEM_ROUTES
-    if route.path.startswith(POOL)
+    if route.path.startswith(POOL) and route.method == "GET"
 ]
 #: the path with the words of the command line that print the same
 COMMANDS = {

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
     from vgpumgr.app.application import Application
     from vgpumgr.cli.http import HttpBackend
+    from vgpumgr.cli.remote_pool import RemotePool
     from vgpumgr.errors import VgpumgrError
     from vgpumgr.pool.control.records import GpuRecord
     from vgpumgr.pool.operations import PoolOperations
     from vgpumgr.pool.store.gateway import Endpoints
+    from vgpumgr.state.tokens import TokenRecord, TokenStore
 
 #: from when a daemon owns the machine until it listens
 DAEMON_START_S = 3.0
@@ -196,6 +198,11 @@ def open_daemon(options: GlobalOptions) -> HttpBackend:
 
     from vgpumgr.cli.http import HttpBackend, connect_unix
 
+    if options.host and options.host.lower().startswith(("https:", "http:")):
+        from vgpumgr.cli.https import open_https
+
+        found = open_https(options.host, os.environ)
+        return HttpBackend(found.connect, Streams(options), no_wait=options.no_wait)
     if options.host:
         from vgpumgr.cli.remote import Remote
 
@@ -293,6 +300,38 @@ def open_pool(options: GlobalOptions) -> Iterator[PoolOperations]:
 
     with open_it(options.machine) as pool:
         yield PoolOperations(pool)
+
+
+@contextmanager
+def open_any_pool(options: GlobalOptions) -> Iterator[PoolOperations | RemotePool]:
+    """The pool that this host is in, or the host that the options name. Raises PoolNotFoundError, PoolStoreError,
+    RemoteHostError.
+    """
+    if not options.host:
+        with open_pool(options) as pool:
+            yield pool
+        return
+    from vgpumgr.cli.remote_pool import RemotePool
+
+    yield RemotePool(open_daemon(options))
+
+
+def open_tokens(options: GlobalOptions) -> TokenStore:
+    """The tokens of this machine's daemon."""
+    from vgpumgr.host.machine import find_machine
+    from vgpumgr.state.tokens import FILE_NAME, TokenStore
+
+    return TokenStore(find_machine(options.machine).state_dir / FILE_NAME)
+
+
+def create_token(options: GlobalOptions, **fields: Any) -> tuple[TokenRecord, str | None]:
+    """A new token with these fields of a record, and its secret. Raises TokenExistsError, TokenFileError."""
+    import secrets
+
+    from vgpumgr.state.tokens import TokenRecord
+
+    record = TokenRecord(id=secrets.token_hex(8), **fields)
+    return record, open_tokens(options).create(record)
 
 
 def init_pool(options: GlobalOptions, etcd: Endpoints | None, policy: str) -> dict[str, Any]:

@@ -387,7 +387,9 @@ def _declare_program(
     ] = None,
     host: Annotated[  # noqa: ARG001
         str | None,
-        typer.Option("--host", metavar="HOST", help="Another host, such as ssh://USER@HOST."),
+        typer.Option(
+            "--host", metavar="HOST", help="Another host: ssh://USER@HOST, or https://HOST."
+        ),
     ] = None,
     hosts: Annotated[  # noqa: ARG001
         str | None, typer.Option("--hosts", metavar="A,B", help="The lists of several hosts.")

@@ -210,6 +210,14 @@ def get_session_here(context: Context, command: str) -> Session:
     return session
 
 
+def get_session_at_one(context: Context, command: str) -> Session:
+    """The session of a command about one pool, of this host or another. Raises UsageError for several hosts."""
+    session = get_session(context)
+    if session.options.hosts:
+        raise UsageError(f"vgpumgr {command} is about one pool", hint="--host NAME")
+    return session
+
+
 def get_session(context: Context) -> Session:
     """The session in typer's context."""
     session = context.obj

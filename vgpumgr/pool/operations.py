@@ -397,6 +397,8 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
         *sorted(granted, key=view.age),
         *sorted(waiting, key=lambda one: places[one.name]),
     ):
+        if view.scope not in (None, claim.tenant):
+            continue
         lease = view.find_lease(claim)
         is_waiting = claim.name in places
         rows.append(

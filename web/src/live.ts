@@ -295,7 +295,7 @@ function withEvent(operations: readonly OperationDocument[], event: HostEvent): 
   if (old && (ENDED.has(old.status) || old.updated_s > event.time_s)) return operations;
   const step = event.step as ProgressDocument | null;
   const base: OperationDocument = old ?? {
-    id, operation: String(event.name), subject: event.subject as string | null, status: "waiting", uid: -1, created_s: event.time_s,
+    id, operation: String(event.name), subject: event.subject as string | null, status: "waiting", uid: -1, caller: null, created_s: event.time_s,
     updated_s: event.time_s, cancellable: false, progress: [], result: null, error: null,
   };
   const known = step === null || base.progress.some((other) => other.time_s === step.time_s);

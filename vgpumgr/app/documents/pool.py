@@ -147,6 +147,23 @@ class ClaimShowDocument(Document):
     claim: ClaimDocument = Field(description="the claim")
 
 
+class ClaimDeletedDocument(Document):
+    """``vgpumgr claim delete -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    claim: str = Field(description="its name in the pool")
+    deleted: bool = Field(description="whether it is gone; else its host still ends what runs")
+    unheard_host: str | None = Field(description="that host, where it is not heard")
+
+
+class TenantDeletedDocument(Document):
+    """``vgpumgr tenant delete -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    tenant: str = Field(description="its name in the pool")
+    deleted: bool = Field(description="that it is gone")
+
+
 class ClaimCandidateDocument(Document):
     """GPUs of one model on one host, as the pool judges them for a claim."""
 

@@ -6,6 +6,7 @@ than it has seen.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Mapping
@@ -320,8 +321,8 @@ def find_named(records: Mapping[str, T], name: str, noun: str, error: type[Vgpum
 
 
 def find_claim(view: View, name: str) -> ClaimRecord:
-    """Raises ClaimNotFoundError with near names."""
-    return find_named(view.claims, name, "claim", ClaimNotFoundError)
+    """Raises ClaimNotFoundError with near names, which are the tenant's own in a view of one."""
+    return find_named(view.list_own_claims(), name, "claim", ClaimNotFoundError)
 
 
 def lease_key(host: str, claim: str) -> str:
@@ -413,6 +414,8 @@ class View:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.revision = snapshot.revision
+        #: the tenant whose claims alone can be named and listed; None: all
+        self.scope: str | None = None
         self._entries = snapshot.entries
         self.hosts: dict[str, HostRecord] = {}
         #: by HOST/INDEX
@@ -444,6 +447,18 @@ class View:
             elif noun in kinds:
                 kind, found = kinds[noun]
                 found[name] = read_record(kind, entry)
+
+    def for_tenant(self, tenant: str) -> View:
+        """The same, in which only the claims of a tenant can be named and listed."""
+        view = copy.copy(self)
+        view.scope = tenant
+        return view
+
+    def list_own_claims(self) -> Mapping[str, ClaimRecord]:
+        """The claims that can be named and listed."""
+        if self.scope is None:
+            return self.claims
+        return {name: one for name, one in self.claims.items() if one.tenant == self.scope}
 
     @property
     def pool(self) -> PoolRecord | None:
