@@ -17,8 +17,8 @@ from vgpumgr.pool.control.controller import Controller
 from vgpumgr.pool.control.host import HostAgent
 from vgpumgr.pool.control.records import GpuRecord, HostRecord, Timing, View
 from vgpumgr.pool.leases import PoolLeases
+from vgpumgr.pool.local import has_ended
 from vgpumgr.pool.membership import (
-    has_ended,
     init_pool,
     join_pool,
     open_pool,

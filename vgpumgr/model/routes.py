@@ -232,6 +232,10 @@ SYSTEM_ROUTES: tuple[Route, ...] = (
     ),
     Route("GET", f"{POOL}/tenants", "list_tenants", _READ, _VIEWER, "Tenants of the pool, and what they have."),
     Route("GET", f"{POOL}/tenants/{{tenant}}", "show_tenant", _READ, _VIEWER, "One tenant."),
+    Route(
+        "POST", f"{POOL}/commands", "record_pool_command", _READ, _ADMIN,
+        "A command has changed the pool: the audit log gets it.",
+    ),
     Route("GET", f"{API}/audit", "list_audit", _READ, _ADMIN, "The last entries of the audit log."),
     Route("GET", OPERATIONS, "list_operations", _READ, _VIEWER, "Operations."),
     Route("GET", f"{OPERATIONS}/{{id}}", "show_operation", _READ, _VIEWER, "One operation."),
