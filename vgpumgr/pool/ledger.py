@@ -21,14 +21,14 @@ HOURS = 24
 #: a host keeps so many days
 DAYS = 35
 #: of one host and day that are counted one by one, and further tenants whose claims are counted together
-MAX_CLAIMS = 256
-MAX_TENANTS = 64
+MAX_CLAIMS = 128
+MAX_TENANTS = 32
 #: stands for the claims that are counted together
 OTHERS = ""
-#: waits fall into classes, each a tenth longer than the one before
+#: waits fall into classes, each longer than the one before by so much; the last one is of 90 days
 _LEAST_WAIT_S = 0.1
-_GROWTH = 1.1
-_MOST_CLASS = 255
+_GROWTH = 1.15
+_MOST_CLASS = 130
 
 #: of a counter that did not answer
 _UNKNOWN = -1.0
@@ -85,7 +85,12 @@ class Amount:
     def encode(self) -> list[float]:
         """For JSON, to a tenth of a second."""
         parts = (self.granted_s, self.allocated_s, self.known_s, self.used_s)
-        return [int(value) if (value := round(part, 1)).is_integer() else value for part in parts]
+        return [_shorten(part) for part in parts]
+
+
+def _shorten(value: float) -> float:
+    rounded = round(float(value), 1)
+    return int(rounded) if rounded.is_integer() else rounded
 
 
 class Day:
@@ -96,18 +101,17 @@ class Day:
         #: seconds of GPUs that the host had, by hour
         self.gpus_s: defaultdict[int, float] = defaultdict(float)
         self.amounts: dict[ClaimKey, dict[int, Amount]] = {}
-        #: how many claims waited so long, by hour and class
-        self.waits: dict[ClaimKey, dict[int, Counter[int]]] = {}
+        #: how many grants came after so long a wait, by its class
+        self.waits: dict[ClaimKey, Counter[int]] = {}
 
     def find(self, claim: str, tenant: str, hour: int) -> Amount:
         """Where the seconds of a claim are counted."""
         key = self._bound(claim, tenant)
         return self.amounts.setdefault(key, {}).setdefault(hour, Amount())
 
-    def add_wait(self, claim: str, tenant: str, hour: int, number: int, count: int = 1) -> None:
-        """So many claims that waited as long as that class says."""
-        hours = self.waits.setdefault(self._bound(claim, tenant), {})
-        hours.setdefault(hour, Counter())[number] += count
+    def add_wait(self, claim: str, tenant: str, number: int, count: int = 1) -> None:
+        """So many grants after a wait of that class."""
+        self.waits.setdefault(self._bound(claim, tenant), Counter())[number] += count
 
     def _bound(self, claim: str, tenant: str) -> ClaimKey:
         if (claim, tenant) in self.amounts or (claim, tenant) in self.waits:
@@ -127,24 +131,20 @@ class Day:
         for (claim, tenant), hours in other.amounts.items():
             for hour, amount in hours.items():
                 self.find(claim, tenant, hour).add(amount)
-        for (claim, tenant), by_hour in other.waits.items():
-            for hour, counts in by_hour.items():
-                for number, count in counts.items():
-                    self.add_wait(claim, tenant, hour, number, count)
+        for (claim, tenant), counts in other.waits.items():
+            for number, count in counts.items():
+                self.add_wait(claim, tenant, number, count)
 
     def encode(self) -> dict[str, Any]:
         """For JSON."""
         keys = sorted(self.amounts.keys() | self.waits.keys())
         return {
-            "gpus_s": {str(hour): round(value, 1) for hour, value in sorted(self.gpus_s.items())},
+            "gpus_s": {str(hour): _shorten(value) for hour, value in sorted(self.gpus_s.items())},
             "claims": [
                 [
                     *key,
                     {str(hour): one.encode() for hour, one in self.amounts.get(key, {}).items()},
-                    {
-                        str(hour): {str(number): count for number, count in counts.items()}
-                        for hour, counts in self.waits.get(key, {}).items()
-                    },
+                    {str(number): count for number, count in self.waits.get(key, {}).items()},
                 ]
                 for key in keys
             ],
@@ -160,10 +160,9 @@ class Day:
             for hour, parts in amounts.items():
                 found = Amount(*map(_read_seconds, parts))
                 day.find(str(claim), str(tenant), _read_hour(hour)).add(found)
-            for hour, counts in waits.items():
-                for number, count in counts.items():
-                    place = min(max(int(number), 0), _MOST_CLASS)
-                    day.add_wait(str(claim), str(tenant), _read_hour(hour), place, int(count))
+            for number, count in waits.items():
+                place = min(max(int(number), 0), _MOST_CLASS)
+                day.add_wait(str(claim), str(tenant), place, int(count))
         return day
 
 
@@ -189,7 +188,7 @@ def classify_wait(wait_s: float) -> int:
 
 
 def estimate_wait(number: int) -> float:
-    """The middle of a class of waits, which is right to a twentieth; 0 for less than a tenth of a second."""
+    """The middle of a class of waits, which is right to 8 %; 0 for less than a tenth of a second."""
     if number <= 0:
         return 0.0
     return float(_LEAST_WAIT_S * _GROWTH ** (number - 0.5))
@@ -316,9 +315,8 @@ class Ledger:
 
     def wait(self, claim: str, tenant: str, wait_s: float, now: Moment) -> None:
         """A claim was granted, which had waited so long."""
-        hour = int(max(now.wall_s, 0.0) // HOUR_S)
-        number = classify_wait(wait_s)
-        self._open(hour // HOURS).add_wait(claim, tenant, hour % HOURS, number)
+        day = int(max(now.wall_s, 0.0) // (HOUR_S * HOURS))
+        self._open(day).add_wait(claim, tenant, classify_wait(wait_s))
 
     def encode(self) -> dict[str, Any]:
         """All of it, for JSON."""

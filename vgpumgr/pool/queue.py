@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 
@@ -12,7 +13,7 @@ from vgpumgr.state.leases import SeenQueue, SeenTenant, SeenWait
 
 #: of the queue and of the tenants, so many are kept for who only shows them
 MAX_SHOWN = 256
-_LEASES = f"{ROOT}lease/"
+_LEASES, _CLAIMS = f"{ROOT}lease/", f"{ROOT}claim/"
 
 
 class QueueWatch:
@@ -36,21 +37,31 @@ class QueueWatch:
             {one.claim: one.since_s for one in before.waiting} if before and is_of_boot else {}
         )
         self._tenants: dict[str, str] = {}
+        self._whys: dict[str, str] = {}
         self._view: View | None = None
 
     def see(self, view: View) -> None:
         """The pool as it is, before a round's grants."""
         now_s = self._read_clock_s()
         waiting = [claim for claim in view.claims.values() if view.find_state(claim) == "waiting"]
+        names = {one.name for one in waiting}
+        for name in self._since_s.keys() - names:
+            # a grant whose answer was lost, or that a command has written
+            claim = view.claims.get(name)
+            if claim is not None and view.find_state(claim) == "granted":
+                self._report(name, claim.tenant, max(0.0, now_s - self._since_s[name]))
         self._since_s = {one.name: self._since_s.get(one.name, now_s) for one in waiting}
         self._tenants = {one.name: one.tenant for one in waiting}
+        self._whys = {one.name: one.why for one in waiting}
         self._view = view
 
     def wrote(self, transaction: Transaction) -> None:
         """A change of this round was made: what it grants does not wait any more."""
         for change in transaction.changes:
-            if isinstance(change, Put) and change.key.startswith(_LEASES):
-                claim = change.key.rpartition("/")[2]
+            claim = change.key.rpartition("/")[2]
+            if isinstance(change, Put) and change.key.startswith(_CLAIMS) and claim in self._whys:
+                self._whys[claim] = str(json.loads(change.value).get("why", ""))
+            elif isinstance(change, Put) and change.key.startswith(_LEASES):
                 since_s = self._since_s.pop(claim, None)
                 if since_s is not None:
                     wait_s = max(0.0, self._read_clock_s() - since_s)
@@ -89,7 +100,8 @@ class QueueWatch:
         return SeenQueue(
             self._boot,
             tuple(
-                SeenWait(one.name, one.tenant, self._since_s[one.name], one.why) for one in ordered
+                SeenWait(one.name, one.tenant, self._since_s[one.name], self._whys[one.name])
+                for one in ordered
             ),
             tenants,
             dict(sorted(hosts.items())),

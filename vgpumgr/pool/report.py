@@ -67,11 +67,10 @@ def make_report(pool: Pool, view: View, since_s: float, tenant: str | None) -> d
                 if first <= number * HOURS + hour <= last and tenant in (None, owner):
                     for sums in (all_sums, claims[owner, claim], tenants[owner]):
                         sums.add(amount)
-        for (claim, owner), waits in day.waits.items():
-            for hour, counts in waits.items():
-                if first <= number * HOURS + hour <= last and tenant in (None, owner):
-                    for sums in (all_sums, claims[owner, claim], tenants[owner]):
-                        sums.waits.update(counts)
+        for (claim, owner), counts in day.waits.items():  # they have no hours
+            if tenant in (None, owner):
+                for sums in (all_sums, claims[owner, claim], tenants[owner]):
+                    sums.waits.update(counts)
     if tenant is not None and tenant not in tenants:
         find_named(view.tenants, tenant, "tenant", TenantNotFoundError)
     exist_s = sum(hosts.values())

@@ -143,8 +143,7 @@ def draw_title(view: PoolView) -> str:
     when = datetime.fromtimestamp(view.wall_s).astimezone().strftime("%H:%M:%S")
     hosts = tell_count(len(found["hosts"]), "host")
     text = f"{hosts}, {free:g} of {found['gpus']} GPUs free; claims: {claims or 'none'}"
-    problem = f"  ! {view.problem}" if view.problem else ""
-    return f"pool  {text}; leader: {found['leader'] or 'none'}  {when}{problem}"
+    return f"pool  {text}; leader: {found['leader'] or 'none'}  {when}"
 
 
 def draw_header(width: int) -> str:

@@ -46,7 +46,10 @@ class PoolBoard(Widget, can_focus=True):
             style = _ALERT if line.alert else _STYLES[line.kind]
             text.append(draw_line(line, width)[:width] + "\n", style)
         text.append("\n" * max(height - 3 - len(shown), 0))
-        text.append(f"{FOOTER}   sorted by {self.view.order}"[:width], Style(dim=True))
+        if self.view.problem:  # what is shown is what was read last
+            text.append(f"! {self.view.problem}"[:width], _ALERT)
+        else:
+            text.append(f"{FOOTER}   sorted by {self.view.order}"[:width], Style(dim=True))
         return text
 
 
