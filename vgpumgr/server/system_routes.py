@@ -69,6 +69,7 @@ EXTENSIONS = (
     "audit-entries",
     "page",
     "pool",
+    "pool-commands",
 )
 #: answers that are no documents
 TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}
