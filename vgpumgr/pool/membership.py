@@ -86,6 +86,9 @@ class Membership:
 class Pool:
     """An open pool, as this machine's commands see it."""
 
+    #: whether a command has written here, or may have
+    has_changed = False
+
     def __init__(
         self,
         membership: Membership,
@@ -101,8 +104,6 @@ class Pool:
         self.where = where
         self.clock = clock
         self.machine = machine
-        #: whether a command has written here, or may have
-        self.has_changed = False
 
     def view(self) -> View:
         """The pool as it is now. Raises PoolNotFoundError, PoolVersionError, PoolStoreError."""
