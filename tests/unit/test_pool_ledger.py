@@ -121,11 +121,14 @@ def test_what_another_process_counts_begins_where_this_one_was_killed() -> None:
     for broken in ({**kept, "pool": "q"}, {**kept, "form": 9}, {**kept, "days": 3}, {}, [], None):
         other = Ledger.decode(broken, "p", "a")
         assert (other.days, other.pool) == ({}, "p")
-    # a host that was off had no GPU
+    # a host that was off had no GPU; what its leases used just before is not known
+    again.follow({"train": SHARE}, 8, time.pass_s(10).now)
     time.boot, time.boot_s = "boot-2", 5.0
     time.wall_s += 5 * HOUR
-    before = add_up(again)[0], add_gpus(again)
+    before, known = (add_up(again)[0], add_gpus(again)), add_up(again)[2:]
     again.follow({"train": SHARE}, 8, time.now)
+    again.use("train", {"at": 2.0})
+    assert add_up(again)[2:] == known
     assert (add_up(again)[0], add_gpus(again)) == before
     again.follow({"train": SHARE}, 8, time.pass_s(10).now)
     assert (add_up(again)[0], add_gpus(again)) == (before[0] + 10, before[1] + 80)

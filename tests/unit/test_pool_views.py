@@ -24,8 +24,10 @@ from vgpumgr.errors import PoolStoreError
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.lock import lock_file
 from vgpumgr.model.request import AttachRequest
-from vgpumgr.pool.membership import LOCK_NAME, read_seen
+from vgpumgr.pool.control.records import ClaimRecord, put
+from vgpumgr.pool.membership import LOCK_NAME, open_pool, read_seen
 from vgpumgr.pool.queue import MAX_SHOWN, QueueWatch
+from vgpumgr.pool.store.interface import Transaction
 from vgpumgr.server.pool_events import MAX_EVENTS, list_events
 from vgpumgr.state.leases import SeenLease, SeenPool, SeenQueue, SeenTenant, SeenWait
 from vgpumgr.tui.pool import ORDERS, PoolView, draw_once
@@ -97,6 +99,18 @@ def test_waits_last_from_the_first_sight_to_the_grant(host: Queued) -> None:
     host.clock.sleep(5)
     host.round()
     assert host.read_oldest("another boot") == {"": 5}
+
+
+def test_what_is_granted_in_the_round_that_sees_it_has_not_waited(host: Queued) -> None:
+    with open_pool(None) as pool:
+        pool.store.transact(
+            Transaction((), (put(ClaimRecord("train", "default", 1, 8 << 30, 30.0)),))
+        )
+    host.round()
+    assert host.ask("show", "train")["state"] == "granted"
+    assert (host.waits, host.seen().queue.waiting) == ([("train", "", 0.0)], ())  # type: ignore[union-attr]
+    host.round()
+    assert len(host.waits) == 1
 
 
 def test_who_does_not_lead_says_nothing_of_the_queue(host: Queued) -> None:
