@@ -6,12 +6,14 @@ documents as plain data, as they come over HTTP from a daemon.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vgpumgr.cli.session import Backend, GlobalOptions, Streams
+from vgpumgr.errors import VgpumgrError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,12 +21,14 @@ if TYPE_CHECKING:
     from vgpumgr.app.application import Application
     from vgpumgr.cli.http import HttpBackend
     from vgpumgr.cli.remote_pool import RemotePool
-    from vgpumgr.errors import VgpumgrError
     from vgpumgr.pool.control.records import GpuRecord
     from vgpumgr.pool.operations import PoolOperations
     from vgpumgr.pool.store.gateway import Endpoints
     from vgpumgr.state.tokens import TokenRecord, TokenStore
 
+#: of a line, that the daemon's audit log gets
+_MAX_WORDS = 64
+_MAX_WORD = 512
 #: from when a daemon owns the machine until it listens
 DAEMON_START_S = 3.0
 
@@ -299,7 +303,29 @@ def open_pool(options: GlobalOptions) -> Iterator[PoolOperations]:
     from vgpumgr.pool.operations import PoolOperations
 
     with open_it(options.machine) as pool:
-        yield PoolOperations(pool)
+        try:
+            yield PoolOperations(pool)
+        finally:
+            if pool.has_changed:
+                record_pool_command(options)
+
+
+def record_pool_command(options: GlobalOptions) -> None:
+    """Lets the daemon's audit log have a line that has changed the pool; nothing without a daemon. What has changed
+    stays, so a log that cannot be written is only said.
+    """
+    from vgpumgr.model.routes import POOL
+
+    words = [word[:_MAX_WORD] for word in options.words[:_MAX_WORDS]]
+    try:
+        daemon = find_daemon(options)
+        if daemon is not None and words:
+            body = json.dumps({"words": words}).encode()
+            answer = daemon.request("POST", f"{POOL}/commands", body)
+            if answer.status not in (404, 405):  # an older daemon has no such path
+                answer.document()
+    except VgpumgrError as error:
+        Streams(options).note(f"note: the audit log does not have this command: {error}")
 
 
 @contextmanager
@@ -339,7 +365,9 @@ def init_pool(options: GlobalOptions, etcd: Endpoints | None, policy: str) -> di
     from vgpumgr.pool.membership import init_pool as init
 
     with init(options.machine, etcd, policy) as pool:
-        return {"id": pool.record(pool.view()).id, "store": pool.where}
+        made = {"id": pool.record(pool.view()).id, "store": pool.where}
+    record_pool_command(options)
+    return made
 
 
 def join_pool(
@@ -349,7 +377,9 @@ def join_pool(
     from vgpumgr.pool.membership import join_pool as join
 
     with join(options.machine, etcd, host, gpus) as pool:
-        return pool.where
+        where = pool.where
+    record_pool_command(options)
+    return where
 
 
 def find_pool_host(options: GlobalOptions) -> str | None:
@@ -365,4 +395,6 @@ def leave_pool(options: GlobalOptions) -> str | None:
     """This host is in no pool then; its name there. Raises PoolMemberError, PoolStoreError."""
     from vgpumgr.pool.leaving import leave_pool as leave
 
-    return leave(options.machine)
+    host = leave(options.machine)
+    record_pool_command(options)
+    return host

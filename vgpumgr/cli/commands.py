@@ -39,7 +39,7 @@ VERBS = (
     Entry("why", "vgpumgr.cli.attach", "Explain why a profile does not fit, and what would help."),
     Entry("daemon", "vgpumgr.cli.daemon", "Serve this machine's API."),
     Entry("api", "vgpumgr.cli.daemon", "Send a request to the daemon's API."),
-    Entry("events", "vgpumgr.cli.daemon", "Follow operations, attachments, VMs and devices."),
+    Entry("events", "vgpumgr.cli.daemon", "Follow operations, attachments, VMs, devices, claims."),
     Entry("audit", "vgpumgr.cli.daemon", "Check that the daemon's audit log is unchanged."),
     Entry("metrics", "vgpumgr.cli.daemon", "Print the metrics for Prometheus."),
     Entry("top", "vgpumgr.cli.top", "Watch GPUs, slices and VMs."),

@@ -492,6 +492,7 @@ def main(arguments: Sequence[str] | None = None, session: Session | None = None)
     streams = session.streams
     # what stands behind is another program's: see ``run``
     words_of_ours = words[: words.index("--")] if "--" in words else words
+    session.options.words = tuple(words_of_ours)
     debug = "--debug" in words_of_ours or bool(os.environ.get("VGPUMGR_DEBUG"))
     try:
         result = run_line(words, session)

@@ -49,6 +49,8 @@ class GlobalOptions:
     host_is_given: bool = False
     #: a daemon's operation is begun, and not waited for
     no_wait: bool = False
+    #: the line without the program's name, and without what is behind ``--``
+    words: tuple[str, ...] = ()
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> GlobalOptions:

@@ -259,6 +259,10 @@ SYSTEM_ROUTES: tuple[Route, ...] = (
     Route("GET", f"{POOL}/tenants/{{tenant}}", "show_tenant", _READ, _VIEWER, "One tenant.", tenant=True),
     Route("PATCH", f"{POOL}/tenants/{{tenant}}", "change_tenant", _CHANGE, _ROOT, "Its quota, priority or weight."),
     Route("DELETE", f"{POOL}/tenants/{{tenant}}", "delete_tenant", _CHANGE, _ROOT, "Remove a tenant without claims."),
+    Route(
+        "POST", f"{POOL}/commands", "record_pool_command", _READ, _ADMIN,
+        "A command has changed the pool: the audit log gets it.", local=True,
+    ),
     Route("GET", f"{API}/audit", "list_audit", _READ, _ADMIN, "The last entries of the audit log."),
     Route("GET", OPERATIONS, "list_operations", _READ, _VIEWER, "Operations."),
     Route("GET", f"{OPERATIONS}/{{id}}", "show_operation", _READ, _VIEWER, "One operation."),

@@ -43,6 +43,7 @@ from vgpumgr.pool.control.records import put as put_record
 from vgpumgr.pool.control.tenants import list_queue
 from vgpumgr.pool.leaving import find_dead, remove_host
 from vgpumgr.pool.membership import Pool
+from vgpumgr.pool.report import make_report
 from vgpumgr.pool.scheduler.model import GPU_MILLI
 from vgpumgr.pool.sizes import read_size
 from vgpumgr.pool.store.interface import Change, Compare
@@ -114,6 +115,10 @@ class PoolOperations:
     def list_bindings(self) -> list[dict[str, Any]]:
         """What each GPU is leased for, and who has it."""
         return list_bindings(self._pool.view())
+
+    def report(self, since_s: float, tenant: str | None) -> dict[str, Any]:
+        """What tenants and claims had in that time. Raises TenantNotFoundError, PoolStoreError."""
+        return make_report(self._pool, self._pool.view(), since_s, tenant)
 
     def serve(self, report: Callable[[str], None]) -> None:
         """This machine's part, until the process is interrupted."""

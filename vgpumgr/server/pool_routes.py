@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import Path, Request, Response
+from fastapi import Body, Path, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 
 from vgpumgr.app.documents import pool as documents
 from vgpumgr.app.documents.base import Document
@@ -25,10 +26,21 @@ MODELS: dict[str, type[Document]] = {
     "explain_claim": documents.ClaimExplainDocument,
     "list_tenants": documents.TenantListDocument,
     "show_tenant": documents.TenantShowDocument,
+    "record_pool_command": documents.PoolCommandDocument,
 }
 _Name = Annotated[str, Path(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 ClaimName = Annotated[_Name, Path(description="name of the claim")]
 TenantName = Annotated[_Name, Path(description="name of the tenant")]
+
+
+class PoolCommandBody(BaseModel):
+    """A command that has changed the pool; one process of the host has run it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    words: list[Annotated[str, Field(max_length=512)]] = Field(
+        min_length=1, max_length=64, description="of its line, without the program's name"
+    )
 
 
 class PoolRoutes:
@@ -85,6 +97,24 @@ class PoolRoutes:
             lambda pool: {"tenant": pool.tenants.show(tenant)},
             tenant,
             request=request,
+        )
+
+    async def record_pool_command(
+        self, request: Request, body: Annotated[PoolCommandBody, Body()]
+    ) -> Response:
+        """Says who has run it, by the kernel's word. Raises AuditError."""
+        peer = request.state.peer
+        entry = {
+            "event": "pool-command",
+            "uid": peer.uid if peer else None,
+            "pid": peer.pid if peer else None,
+            "words": body.words,
+        }
+        await asyncio.to_thread(self._context.audit.append, entry)
+        self._context.cache.forget()
+        return Response(
+            encode_document(documents.PoolCommandDocument(recorded=True)),
+            media_type="application/json",
         )
 
     async def _answer(

@@ -73,6 +73,7 @@ EXTENSIONS = (
     "pool",
     "claim-changes",
     "listener",
+    "pool-commands",
 )
 #: answers that are no documents
 TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}

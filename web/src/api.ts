@@ -993,6 +993,15 @@ export interface PoolClassListDocument {
   schema: "vgpumgr/v1";
 }
 
+export interface PoolCommandBody {
+  words: readonly (string)[];
+}
+
+export interface PoolCommandDocument {
+  recorded: boolean;
+  schema: "vgpumgr/v1";
+}
+
 export interface PoolDocument {
   claims: ClaimCountsDocument;
   gpu_allocated_milli: number;

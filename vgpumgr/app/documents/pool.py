@@ -226,3 +226,10 @@ class PoolClassListDocument(Document):
 
     schema: Literal["vgpumgr/v1"] = SCHEMA
     classes: list[PoolClassDocument] = Field(description="every class, by name")
+
+
+class PoolCommandDocument(Document):
+    """That the audit log has a command."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    recorded: bool = Field(description="true")
