@@ -69,6 +69,7 @@ def fill(route: Route) -> str:
         .replace("{vm}", "vm01")
         .replace("{claim}", "train")
         .replace("{tenant}", "vision")
+        .replace("{reservation}", "course")
     )
 
 

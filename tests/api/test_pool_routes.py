@@ -26,7 +26,9 @@ from vgpumgr.pool.operations import PoolOperations
 from vgpumgr.pool.store.gateway import Endpoints
 
 PATHS = [
-    route.path.replace("{claim}", "train").replace("{tenant}", "vision")
+    route.path.replace("{claim}", "train")
+    .replace("{tenant}", "vision")
+    .replace("{reservation}", "course")
     for route in SYSTEM_ROUTES
     if route.path.startswith(POOL) and route.method == "GET"
 ]
@@ -39,6 +41,8 @@ COMMANDS = {
     "/tenants": "tenant list",
     "/tenants/vision": "tenant show vision",
     "/classes": "pool class list",
+    "/reservations": "reservation list",
+    "/reservations/course": "reservation show course",
 }
 
 
@@ -75,6 +79,9 @@ def test_each_route_says_what_its_command_prints(daemon: Daemon) -> None:
     with open_pool(None) as pool:
         for name, quota in (("vision", 500), ("batch", None)):
             PoolOperations(pool).tenants.create(name, quota, 0, 1)
+        PoolOperations(pool).reservations.create(
+            "course", "2099-01-01T08:00", "2099-01-01T12:00", SHARE, 1, tenant="vision"
+        )
     assert ask("create", "train", "default", SHARE, 1, "keep", "vision")["state"] == "granted"
     assert ask("create", "more", "default", SHARE, 1, "keep", "vision")["state"] == "waiting"
     await_true(lambda: len(daemon.get(f"{POOL}/claims")["claims"]) == 2)
@@ -116,11 +123,11 @@ def test_viewers_read_it_and_strangers_do_not(daemon: Daemon) -> None:
     requests = [make_request("GET", path) for path in PATHS]
     for role, expected in ((Role.VIEWER, 200), (Role.NONE, 403)):
         replies = send_as(daemon.socket, *CALLERS[role], requests)
-        # the pool has no tenant
+        # the pool has neither a tenant nor a reservation
         found = {
             reply.status
             for path, reply in zip(PATHS, replies, strict=True)
-            if "tenants/" not in path
+            if "tenants/" not in path and "reservations/" not in path
         }
         assert found == {expected}
 

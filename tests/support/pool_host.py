@@ -81,7 +81,7 @@ class PoolHost:
             if self._agent is None:
                 host = HostRecord("a", pool.membership.machine)
                 self._agent = HostAgent(host, timing, clock.monotonic_s)
-            controller = Controller("a", timing, clock.monotonic_s, self.queue)
+            controller = Controller("a", timing, clock.monotonic_s, observer=self.queue)
             server = Server(
                 pool.store, "a", self._agent, controller, lambda _: None, lambda _: None,
                 lambda seen: write_seen(self.machine, seen), before=read_seen(self.machine),

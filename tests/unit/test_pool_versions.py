@@ -14,10 +14,8 @@ from tests.support.cli import Cli
 from tests.support.pool_host import PoolHost, choose_machine
 from tests.unit.test_pool_claims import await_true, claim, make_pool, ok, refused, serving
 from tests.unit.test_pool_claims import cli as cli
-from vgpumgr.errors import PoolVersionError
 from vgpumgr.host.machine import find_machine, read_boot_id
 from vgpumgr.model.gpu import Drain
-from vgpumgr.model.request import AttachRequest
 from vgpumgr.pool.control.host import HostAgent
 from vgpumgr.pool.control.records import (
     POOL,
@@ -25,7 +23,9 @@ from vgpumgr.pool.control.records import (
     ClaimRecord,
     GpuRecord,
     HostRecord,
+    LeaseRecord,
     Life,
+    TenantRecord,
     Timing,
     alive_key,
     format_record,
@@ -56,6 +56,12 @@ def test_what_the_version_before_does_not_know_is_not_written() -> None:
         "name", "class_name", "gpus", "memory_bytes", "compute_percent", "if_lost", "is_ending", "host", "why",
     }  # fmt: skip
     assert json.loads(format_record(ClaimRecord("x", "default"))).keys() == known
+    lease = json.loads(format_record(LeaseRecord("x", "a", (0,), 1000)))
+    assert lease.keys() == {
+        "claim", "host", "gpus", "milli", "memory_bytes", "compute_percent", "if_lost", "is_ending",
+    }  # fmt: skip
+    tenant = json.loads(format_record(TenantRecord("t")))
+    assert tenant.keys() == {"name", "gpu_milli", "priority", "weight"}
     gpu = json.loads(format_record(GpuRecord("a", 0, "GPU-0", "A100", 1)))
     assert gpu.keys() == {"host", "index", "uuid", "model", "memory_bytes", "grants"}
     assert json.loads(format_record(ClaimRecord("x", "default", tenant="t")))["tenant"] == "t"
@@ -67,19 +73,29 @@ def test_a_pool_of_the_version_before_works_but_for_what_is_new(cli: Cli) -> Non
     drain(0)
     with serving():
         assert claim(cli, "train", SHARE)["lease"]["gpu_indices"] in ([0], [1])
+        ok(cli.run("tenant", "create", "old", "-o", "json"))
+        times = ("--from", "2099-01-01T08:00", "--until", "2099-01-01T12:00")
         for words in (
-            ("tenant", "create", "t"),
-            ("tenant", "split", "t", "--profile", "share:8GiB,10%"),
-            ("claim", "create", "apart", "--profile", SHARE, "--anti-affinity", "g"),
+            ("tenant", "create", "t", "--preemptible"),
+            ("tenant", "set", "old", "--preemptible", "yes"),
+            ("pool", "class", "create", "k", "--preemptible"),
+            ("reservation", "create", "r", "--tenant", "old", "--profile", SHARE, *times),
+            ("claim", "create", "ends", "--profile", SHARE, "--until", "2099-01-01T12:00"),
+            ("claim", "create", "ends", "--profile", SHARE, "--for", "2h"),
+            ("claim", "create", "vm", "--profile", SHARE, "--preemptible-vm"),
         ):
             error = refused(cli.run(*words, "-o", "json"), "VG382", 7)
             assert error["try"].startswith("vgpumgr pool upgrade")
         with open_pool(None) as pool:
             text = "".join(entry.value for entry in pool.store.range("p/").entries.values())
-        assert not any(name in text for name in ("tenant", "closed", "anti_affinity"))
+        assert not any(
+            name in text for name in ("granted_s", "until_s", "for_s", "preempt", "nominated")
+        )
         done = ok(cli.run("pool", "upgrade", "-o", "json"))
         assert (done["before"], done["version"], done["not_heard"]) == (VERSION - 1, VERSION, [])
-        ok(cli.run("tenant", "create", "t", "-o", "json"))
+        ok(cli.run("tenant", "create", "t", "--preemptible", "-o", "json"))
+        lease = claim(cli, "ends", SHARE, "--until", "2099-01-01T12:00")["lease"]
+        assert lease["until_s"] is not None
         # the process that serves has seen it
         await_true(lambda: list_closed(cli) == [0])
     assert ok(cli.run("pool", "upgrade", "-o", "json"))["before"] == VERSION
@@ -102,19 +118,6 @@ def test_an_upgrade_waits_for_the_hosts_that_are_heard(cli: Cli) -> None:
     result = cli.run("pool", "upgrade")
     assert result.code == 0
     assert "host old is not heard" in result.err
-
-
-def test_an_older_pool_and_attachments_by_claims(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    choose_machine(tmp_path / "machine", monkeypatch)
-    host = PoolHost(tmp_path, [make_gpu(A100, 0, None)])
-    host.claim("train", SHARE)
-    make_old()
-    request = AttachRequest("vm01", claim="train", hello_timeout_s=0)
-    with pytest.raises(PoolVersionError):
-        host.service.attach(request)
-    assert host.bench.store.list_attachments() == ()
 
 
 def test_an_updated_program_serves_on_at_once(cli: Cli) -> None:

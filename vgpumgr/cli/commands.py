@@ -62,6 +62,9 @@ NOUNS = (
     Entry("vm", "vgpumgr.cli.vm", "Virtual machines and their attachments."),
     Entry("pool", "vgpumgr.cli.pool", "Hosts that share their GPUs; policies, tried on a trace."),
     Entry("claim", "vgpumgr.cli.claim", "What a VM or a process may use of a pool."),
+    Entry(
+        "reservation", "vgpumgr.cli.reservation", "GPUs of a pool for a tenant at a time of day."
+    ),
     Entry("tenant", "vgpumgr.cli.tenant", "Whose claims of a pool go first, and their quotas."),
     Entry("token", "vgpumgr.cli.token", "Who may call the daemon over the network, and as what."),
     Entry("op", "vgpumgr.cli.op", "Operations of the daemon."),

@@ -400,8 +400,8 @@ def join(
 def status(context: Context) -> None:
     """Show a pool's hosts, what is free, and who leads.
 
-    A GPU that is drained or unhealthy is closed: nothing of it is free. Where the store does not
-    answer, the error says so; what runs goes on.
+    A GPU that is drained or unhealthy is closed: nothing of it is free. One that is reserved says for
+    whom and when. Where the store does not answer, the error says so; what runs goes on.
 
     \b
     Examples:
@@ -417,10 +417,18 @@ def status(context: Context) -> None:
     session.streams.note(
         f"{free:g} of {found['gpus']} GPUs free; claims: {counts or 'none'}; leader: {leader}"
     )
+    gpus = [(host["name"], gpu) for host in found["hosts"] for gpu in host["gpus"]]
+    for host, gpu in gpus:
+        for text in gpu["reserved"]:
+            session.streams.note(f"GPU {gpu['index']} of host {host} is {text}")
 
 
 def _list_closed(row: Row) -> str:
     return ", ".join(str(gpu["index"]) for gpu in row["gpus"] if gpu["closed"]) or ABSENT
+
+
+def _list_reserved(row: Row) -> str:
+    return ", ".join(str(gpu["index"]) for gpu in row["gpus"] if gpu["reserved"]) or ABSENT
 
 
 _HOSTS = (
@@ -433,6 +441,7 @@ _HOSTS = (
     Column("free", lambda row: format_free([gpu["free_milli"] for gpu in row["gpus"]])),
     value_column("leases", right=True),
     Column("closed", _list_closed),
+    Column("reserved", _list_reserved),
 )
 
 

@@ -7,7 +7,12 @@ from typing import Any
 from urllib.parse import quote
 
 from vgpumgr.cli.http import HttpBackend
-from vgpumgr.errors import DaemonNotRunningError, PoolStoreError, RemoteHostError
+from vgpumgr.errors import (
+    DaemonNotRunningError,
+    PoolStoreError,
+    RemoteHostError,
+    UsageError,
+)
 from vgpumgr.model.routes import POOL
 from vgpumgr.model.text import describe_waiting
 
@@ -47,14 +52,26 @@ class RemotePool:
         anti_affinity: str | None = None,
         where: Sequence[str] = (),
         late: bool = False,
+        until: str | None = None,
+        duration: str | None = None,
+        preempt_vm: bool = False,
     ) -> Row:
-        """See ``PoolOperations``; ``here`` is the other host."""
+        """See ``PoolOperations``; ``here`` is the other host, and ``until`` in its time zone."""
         body = {
             "name": name, "class": class_name, "profile": profile, "gpus": gpus, "if_lost": if_lost, "tenant": tenant,
             "anti_affinity": anti_affinity, "where": list(where), "binding": "late" if late else "reserve",
+            **{key: value for key, value in (("until", until), ("for", duration), ("preemptible_vm", preempt_vm)) if value},
         }  # fmt: skip
         row: Row = self._backend.ask("POST", f"{POOL}/claims", body)["claim"]
         return row
+
+    def try_create(self, name: str, *_asked: Any, **_more: Any) -> tuple[Row, list[Row]]:
+        """Not by the API. Raises UsageError."""
+        raise UsageError(
+            f"cannot try claim {name} on another host's daemon",
+            why="--dry-run plans in the pool's store, which the hosts of the pool reach",
+            hint="the same on a host of the pool, without --host",
+        )
 
     def resize(self, name: str, profile: str | None, gpus: int | None) -> Row:
         """See ``PoolOperations``."""
@@ -116,9 +133,18 @@ class RemoteTenants:
         row: Row = self._backend.ask("GET", _locate("tenants", name))["tenant"]
         return row
 
-    def create(self, name: str, gpu_milli: int | None, priority: int, weight: int) -> Row:
+    def create(
+        self,
+        name: str,
+        gpu_milli: int | None,
+        priority: int,
+        weight: int,
+        *,
+        preemptible: bool = False,
+    ) -> Row:
         """See ``TenantOperations``."""
-        body = {"name": name, "quota_milli": gpu_milli, "priority": priority, "weight": weight}
+        body: Row = {"name": name, "quota_milli": gpu_milli, "priority": priority, "weight": weight}
+        body |= {"preemptible": True} if preemptible else {}
         row: Row = self._backend.ask("POST", f"{POOL}/tenants", body)["tenant"]
         return row
 

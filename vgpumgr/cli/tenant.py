@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typer import Argument, BadParameter, Context, Option
 
@@ -30,6 +30,7 @@ _NONE = "none"
 TenantName = Annotated[str, Argument(metavar="TENANT", help="Its name.")]
 _QUOTA = "The most that all its leases have together, as 4 or 2.5; none: no limit."
 _PRIORITY = "Claims of tenants with a higher priority are granted first."
+_PREEMPTIBLE = "Its leases make way for claims of a higher priority."
 _WEIGHT = "Of equal priority, the tenant that has least for its weight goes first."
 
 
@@ -61,6 +62,7 @@ _COLUMNS = (
     Column("quota", lambda row: _format_gpus(row["quota_milli"]), lambda row: row["quota_milli"], right=True),
     value_column("priority", right=True),
     value_column("weight", right=True),
+    Column("preemptible", lambda row: "yes" if row["preemptible"] else or_absent(None)),
     Column("claims", _format_claims, lambda row: sum(row["claims"].values())),
 )  # fmt: skip
 Quota = Annotated[str | None, Option("--gpus", metavar="N|none", help=_QUOTA)]
@@ -78,6 +80,7 @@ def create(
     weight: Annotated[
         int, Option("--weight", metavar="N", parser=number(int, 1, 1000), help=_WEIGHT)
     ] = 1,
+    preemptible: Annotated[bool, Option("--preemptible", help=_PREEMPTIBLE)] = False,
 ) -> None:
     """Add a tenant: a team, a course or a user that claims GPUs.
 
@@ -89,7 +92,9 @@ def create(
     """
     quota = None if gpus is None else _parse(gpus)
     with open_any_pool(get_session_at_one(context, "tenant create").options) as pool:
-        _print(context, pool.tenants.create(tenant, quota, priority, weight))
+        _print(
+            context, pool.tenants.create(tenant, quota, priority, weight, preemptible=preemptible)
+        )
 
 
 @app.listing("list")
@@ -130,8 +135,11 @@ def change(
     weight: Annotated[
         int | None, Option("--weight", metavar="N", parser=number(int, 1, 1000), help=_WEIGHT)
     ] = None,
+    preemptible: Annotated[
+        Literal["yes", "no"] | None, Option("--preemptible", help=_PREEMPTIBLE)
+    ] = None,
 ) -> None:
-    """Change the quota, the priority or the weight of a tenant.
+    """Change the quota, the priority or the weight of a tenant, or whether it can be preempted.
 
     Leases stay, also above a quota that has become smaller: then nothing more is granted.
 
@@ -139,12 +147,15 @@ def change(
     Examples:
       vgpumgr tenant set vision --gpus 8
       vgpumgr tenant set vision --gpus none --priority 5
+      vgpumgr tenant set batch --preemptible yes
     """
     changes: dict[str, int | None] = {} if gpus is None else {"gpu_milli": _parse(gpus)}
     if priority is not None:
         changes["priority"] = priority
     if weight is not None:
         changes["weight"] = weight
+    if preemptible is not None:
+        changes["preemptible"] = preemptible == "yes"
     if not changes:
         raise UsageError("set what?", hint=f"vgpumgr tenant set {tenant} --gpus 8")
     with open_any_pool(get_session_at_one(context, "tenant set").options) as pool:

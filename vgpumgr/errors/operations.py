@@ -385,3 +385,15 @@ class TenantExistsError(VgpumgrError, id="VG394", exit_code=Exit.BUSY):
 
 class ClassExistsError(VgpumgrError, id="VG395", exit_code=Exit.BUSY):
     """The pool has a class of this name, or the class has claims, or every pool has it."""
+
+
+class ReservationNotFoundError(VgpumgrError, id="VG496", exit_code=Exit.NOT_FOUND):
+    """The pool has no reservation of this name."""
+
+
+class ReservationExistsError(VgpumgrError, id="VG497", exit_code=Exit.BUSY):
+    """The pool has a reservation of this name, or claims and other reservations stand in its way; they are named."""
+
+
+class ReservationImpossibleError(VgpumgrError, id="VG498", exit_code=Exit.NOT_SUPPORTED):
+    """The pool does not have so many GPUs that are large enough."""

@@ -121,6 +121,10 @@ ROUTES: tuple[Route, ...] = (
         "POST", f"{API}/pool/claims/{{claim}}/bind", "bind_claim", _READ, _ADMIN,
         "A claim that binds late gets a lease for a process of this host, or waits for one.", local=True,
     ),
+    Route(
+        "GET", f"{API}/pool/claims/{{claim}}/notice", "read_notice", _READ, _VIEWER,
+        "Whether the lease that a claim has on this host ends.",
+    ),
     Route("GET", f"{API}/status", "status", _READ, _VIEWER, "Is all as recorded?", urgent=True),
     Route(
         "GET", f"{API}/checks", "check_host", _READ, _VIEWER, "Is the host fit for VMs with GPUs?",
@@ -186,6 +190,7 @@ IMPLEMENTATIONS = {
     "detach": "attachments.AttachmentService.detach",
     "start_run": "runs.start_run",
     "bind_claim": "runs.bind_claim",
+    "read_notice": "claims.read_notice",
     "restart_channel": "channels.restart_channel",
     "set_share": "shares.set_share",
     "status": "recovery.Recovery.status",
@@ -262,6 +267,14 @@ SYSTEM_ROUTES: tuple[Route, ...] = (
     Route(
         "POST", f"{POOL}/commands", "record_pool_command", _READ, _ADMIN,
         "A command has changed the pool: the audit log gets it.", local=True,
+    ),
+    Route(
+        "GET", f"{POOL}/reservations", "list_reservations", _READ, _VIEWER,
+        "GPUs that are a tenant's at a time of day.",
+    ),
+    Route(
+        "GET", f"{POOL}/reservations/{{reservation}}", "show_reservation", _READ, _VIEWER,
+        "One reservation.",
     ),
     Route("GET", f"{API}/audit", "list_audit", _READ, _ADMIN, "The last entries of the audit log."),
     Route("GET", OPERATIONS, "list_operations", _READ, _VIEWER, "Operations."),

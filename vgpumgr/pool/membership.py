@@ -161,7 +161,10 @@ class Pool:
         """
         timing = self.record(self.view()).timing
         controller = Controller(
-            f"command on {self.membership.host or 'a host'}", timing, self.clock.monotonic_s
+            f"command on {self.membership.host or 'a host'}",
+            timing,
+            self.clock.monotonic_s,
+            self.clock.wall_s,
         )
         end_s = self.clock.monotonic_s() + _ANSWER_S
         try:
@@ -255,7 +258,9 @@ class Pool:
             queue = QueueWatch(
                 boot, self.clock.monotonic_s, recorder.note_wait, before.queue if before else None
             )
-            controller = Controller(name, timing, self.clock.monotonic_s, queue)
+            controller = Controller(
+                name, timing, self.clock.monotonic_s, self.clock.wall_s, queue
+            )
             server = Server(
                 self.store, name, agent, controller, self.clock.sleep, report, keep, is_over,
                 before, lambda: read_closed(self.machine),

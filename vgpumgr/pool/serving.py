@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from vgpumgr.errors import PoolStoreError, StoreError, VgpumgrError
-from vgpumgr.host.clock import SystemClock
+from vgpumgr.host.clock import SleeplessClock
 from vgpumgr.pool.control.controller import Controller
 from vgpumgr.pool.control.host import Action, End, HostAgent
 from vgpumgr.pool.control.records import (
@@ -27,6 +27,7 @@ from vgpumgr.pool.control.records import (
     read_record,
     want_key,
 )
+from vgpumgr.pool.control.times import EndRecord, end_key
 from vgpumgr.pool.ledger import Held
 from vgpumgr.pool.queue import QueueWatch
 from vgpumgr.pool.recorder import Recorder
@@ -129,7 +130,7 @@ class Server:
         self._said = ""
         #: at first what the process before this one knew
         self._kept = before
-        self._clock = SystemClock()
+        self._clock = SleeplessClock()
         self._changes = Changes(store, lambda: agent.revision)
 
     def run_round(self, wait_s: float) -> None:
@@ -231,19 +232,23 @@ class Server:
         if self._tenants.keys() == {(claim, token) for claim, (_, token) in now.items()} and {
             claim: token for claim, (_, token) in now.items()
         } == {claim: lease.token for claim, lease in known.items()}:
-            return tuple(known.values())
+            return self._add_notices(tuple(known.values()))
         found = self._store.range(f"{ROOT}gpu/{self._host}/").entries.values()
         uuids = {gpu.index: gpu.uuid for gpu in (read_record(GpuRecord, one) for one in found)}
         self._tenants = {
             (claim, token): self._find_tenant(claim, token) for claim, (_, token) in now.items()
         }
-        return tuple(
-            SeenLease(
-                claim, token, tuple(uuids[i] for i in lease.gpus if i in uuids), lease.is_ending,
-                self._tenants[claim, token], lease.milli, lease.memory_bytes, lease.compute_percent,
+        return self._add_notices(
+            tuple(
+                self._see(
+                    lease,
+                    token,
+                    tuple(uuids[i] for i in lease.gpus if i in uuids),
+                    known.get(claim),
+                )
+                for claim, (lease, token) in sorted(now.items())
             )
-            for claim, (lease, token) in sorted(now.items())
-        )  # fmt: skip
+        )
 
     def _find_tenant(self, claim: str, token: int) -> str:
         """Whose a claim is, which never changes; it is read once for each lease."""
@@ -252,6 +257,25 @@ class Server:
             return known
         entry = self._store.get(f"{ROOT}claim/{claim}")
         return "" if entry is None else read_record(ClaimRecord, entry).tenant
+
+    def _see(
+        self, lease: LeaseRecord, token: int, gpus: tuple[str, ...], before: SeenLease | None
+    ) -> SeenLease:
+        since_s = self._clock.monotonic_s() if lease.is_ending else None
+        if since_s is not None and before is not None and before.ending_since_s is not None:
+            since_s = before.ending_since_s
+        return SeenLease(
+            lease.claim, token, gpus, lease.is_ending, self._tenants[lease.claim, token], lease.milli,
+            lease.memory_bytes, lease.compute_percent, ending_since_s=since_s,
+        )  # fmt: skip
+
+    def _add_notices(self, leases: tuple[SeenLease, ...]) -> tuple[SeenLease, ...]:
+        """Why leases are to end."""
+        if not leases:
+            return leases
+        found = self._store.range(end_key(self._host, "")).entries.values()
+        ends = {end.claim: end.why for end in (read_record(EndRecord, one) for one in found)}
+        return tuple(replace(one, notice=ends.get(one.claim, "")) for one in leases)
 
     def _say(self, text: str, leases: tuple[SeenLease, ...] | None) -> None:
         """Once for each change. ``leases`` None: the store does not answer, and they are those of before."""

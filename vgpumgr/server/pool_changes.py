@@ -87,6 +87,16 @@ class CreateClaimBody(_Body):
     binding: Literal["reserve", "late"] = Field(
         default="reserve", description="late: it has a lease only while something wants it"
     )
+    until: _Text | None = Field(
+        default=None,
+        description="the lease ends then: 2026-12-01T12:00, in the zone of the daemon's host",
+    )
+    for_: _Text | None = Field(
+        default=None, alias="for", description="a lease ends so long after its grant: 2h, 90m"
+    )
+    preemptible_vm: bool = Field(
+        default=False, description="preemption may also detach a VM that uses it"
+    )
 
 
 class ResizeClaimBody(_Body):
@@ -103,6 +113,9 @@ class CreateTenantBody(_Body):
     quota_milli: _Quota = None
     priority: _Priority = 0
     weight: _Weight = 1
+    preemptible: bool = Field(
+        default=False, description="its leases may end for claims of a higher priority"
+    )
 
 
 class ChangeTenantBody(_Body):
@@ -111,6 +124,9 @@ class ChangeTenantBody(_Body):
     quota_milli: _Quota = None
     priority: _Priority = 0
     weight: _Weight = 1
+    preemptible: bool = Field(
+        default=False, description="its leases may end for claims of a higher priority"
+    )
 
 
 class PoolChanges:
@@ -137,7 +153,8 @@ class PoolChanges:
         def create(pool: PoolOperations) -> dict[str, Any]:
             row = pool.create(
                 body.name, body.class_, body.profile, body.gpus, body.if_lost, tenant, body.anti_affinity,
-                body.where, late=body.binding == "late",
+                body.where, late=body.binding == "late", until=body.until, duration=body.for_,
+                preempt_vm=body.preemptible_vm,
             )  # fmt: skip
             return {"claim": row}
 
@@ -186,7 +203,8 @@ class PoolChanges:
             request,
             lambda pool: {
                 "tenant": pool.tenants.create(
-                    body.name, body.quota_milli, body.priority, body.weight
+                    body.name, body.quota_milli, body.priority, body.weight,
+                    preemptible=body.preemptible,
                 )
             },
             body.model_dump(),
@@ -199,7 +217,7 @@ class PoolChanges:
         names = {"quota_milli": "gpu_milli"}
         changes = {names.get(one, one): getattr(body, one) for one in body.model_fields_set}
         if not changes:
-            raise UsageError("change what?", hint="quota_milli, priority or weight")
+            raise UsageError("change what?", hint="quota_milli, priority, weight or preemptible")
         return await self._change(
             "change_tenant",
             request,

@@ -38,6 +38,8 @@ LOOK_S = 0.5
 RETRY_S = 2.0
 #: so often what the store calls used is compared with what is attached: seconds
 COMPARE_S = 60.0
+#: so often leases that end are compared with what is attached by them: seconds
+ENDS_S = 5.0
 #: a store that does not answer is not waited for longer at the end
 _END_S = 10.0
 
@@ -122,8 +124,12 @@ class PoolServer:
 
 
 @asynccontextmanager
-async def serve_pool(context: Context) -> AsyncIterator[None]:
-    """Serves until the end of the block, unless the configuration says otherwise; reports what changes."""
+async def serve_pool(
+    context: Context, ask: Callable[[str], None] = lambda _reason: None
+) -> AsyncIterator[None]:
+    """Serves until the end of the block, unless the configuration says otherwise; reports what changes. ``ask`` asks
+    for a reconcile, where an attachment's lease is over.
+    """
     if not context.configuration.settings.pool.serve:
         yield
         return
@@ -184,11 +190,19 @@ async def serve_pool(context: Context) -> AsyncIterator[None]:
         for event in events:
             context.hub.publish("claim", **event)
 
+    async def end_what_is_over() -> None:
+        while True:
+            await asyncio.sleep(ENDS_S)
+            seen = await asyncio.to_thread(read_seen, context.machine)
+            if seen is not None and any(one.ending_since_s is not None for one in seen.leases):
+                ask("a lease ends")
+
     server = PoolServer(context.machine, context.clock, report, report_claims)
     server.start()
-    comparing = asyncio.create_task(compare_when_due())
+    tasks = [asyncio.create_task(one()) for one in (compare_when_due, end_what_is_over)]
     try:
         yield
     finally:
-        comparing.cancel()
+        for task in tasks:
+            task.cancel()
         await asyncio.to_thread(server.close)

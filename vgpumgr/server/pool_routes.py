@@ -24,12 +24,15 @@ MODELS: dict[str, type[Document]] = {
     "list_claims": documents.ClaimListDocument,
     "show_claim": documents.ClaimShowDocument,
     "explain_claim": documents.ClaimExplainDocument,
+    "list_reservations": documents.ReservationListDocument,
+    "show_reservation": documents.ReservationShowDocument,
     "list_tenants": documents.TenantListDocument,
     "show_tenant": documents.TenantShowDocument,
     "record_pool_command": documents.PoolCommandDocument,
 }
 _Name = Annotated[str, Path(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 ClaimName = Annotated[_Name, Path(description="name of the claim")]
+ReservationName = Annotated[_Name, Path(description="name of the reservation")]
 TenantName = Annotated[_Name, Path(description="name of the tenant")]
 
 
@@ -80,9 +83,23 @@ class PoolRoutes:
 
         def explain(pool: PoolOperations) -> dict[str, Any]:
             row, hosts = pool.explain(claim)
-            return {"claim": row, "hosts": hosts}
+            return {"claim": row, "hosts": hosts, "preempts": pool.list_victims(claim)}
 
         return await self._answer("explain_claim", explain, claim, request=request)
+
+    async def list_reservations(self) -> Response:
+        """Every reservation, that which comes next first."""
+        return await self._answer(
+            "list_reservations", lambda pool: {"reservations": pool.reservations.list_all()}
+        )
+
+    async def show_reservation(self, reservation: ReservationName) -> Response:
+        """One reservation."""
+        return await self._answer(
+            "show_reservation",
+            lambda pool: {"reservation": pool.reservations.show(reservation)},
+            reservation,
+        )
 
     async def list_tenants(self, request: Request) -> Response:
         """Every tenant, and what it has."""

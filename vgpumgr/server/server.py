@@ -136,7 +136,7 @@ async def serve(
                 hear_gpus(context, sources),
                 watch_limits(context, sources),
                 watch_runs(context, reconciler),
-                serve_pool(context),
+                serve_pool(context, reconciler.ask),
                 keep_history(context),
             ):
                 _recover(context)

@@ -74,6 +74,7 @@ EXTENSIONS = (
     "claim-changes",
     "listener",
     "pool-commands",
+    "pool-reservations",
 )
 #: answers that are no documents
 TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}

@@ -74,7 +74,9 @@ class ClaimUse:
 
 @dataclass(frozen=True, slots=True)
 class SeenLease:
-    """A lease of this host, as it was read last. ``gpus`` are UUIDs."""
+    """A lease of this host, as it was read last. ``gpus`` are UUIDs. ``notice`` says that it ends, and why;
+    ``ending_since_s`` by CLOCK_BOOTTIME since when it is to end.
+    """
 
     claim: str
     token: int
@@ -85,6 +87,8 @@ class SeenLease:
     milli: int = 0
     memory_bytes: int | None = None
     compute_percent: float | None = None
+    notice: str = ""
+    ending_since_s: float | None = None
     IGNORES_UNKNOWN: ClassVar[bool] = True
 
 
