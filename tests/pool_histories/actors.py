@@ -70,7 +70,12 @@ class Actor:
         """Goes on with an answer, or with an error, when it is not paused."""
         if self.is_paused:
             epoch = self.epoch
-            self.world.at(self.paused_until_s, lambda: epoch == self.epoch and self.resume(answer))
+
+            def resume_later() -> None:
+                if epoch == self.epoch:
+                    self.resume(answer)
+
+            self.world.at(self.paused_until_s, resume_later)
             return
         process = self.process
         if process is None:

@@ -126,7 +126,7 @@ def test_what_is_leased_without_an_end_is_not_reserved() -> None:
     places, held_by = choose_places(view, asked, clocks.wall_s)
     assert len(places) == 2
     assert held_by == ["claim endless"]
-    # its own claims stand in nobody's way; another reservation of the same time does
+    # its own claims do not stand in its way; another reservation of the same time does
     own = replace(asked, tenant="u")
     assert len(choose_places(view, own, clocks.wall_s)[0]) == 3
     write(clocks.store, put(replace(asked, name="other", places=places)))
