@@ -28,6 +28,8 @@ from vgpumgr.model.attachment import ClaimPart
 from vgpumgr.pool.binding import bind, is_answered
 from vgpumgr.pool.control.controller import is_as_claimed
 from vgpumgr.pool.control.records import (
+    LINKS,
+    ROOT,
     USES,
     ClaimRecord,
     IfLost,
@@ -41,6 +43,7 @@ from vgpumgr.pool.control.records import (
     use_key,
     want_key,
 )
+from vgpumgr.pool.links import find_link, find_use, list_offering, list_peers, refuse
 from vgpumgr.pool.membership import LOCK_NAME, Pool, open_pool_of, read_membership, read_seen
 from vgpumgr.pool.operations import NO_ANSWER, describe_claim
 from vgpumgr.pool.store.interface import At, Delete, Entry, Transaction
@@ -50,9 +53,12 @@ from vgpumgr.state.leases import (
     ClaimUse,
     ClaimUser,
     LeasedGpu,
+    LinkedGpu,
+    LinkRequest,
     SeenPool,
     refuse_several,
 )
+from vgpumgr.virtio.links import save_peers
 
 #: an entry that is removed may be changed at the same time so often
 _ATTEMPTS = 3
@@ -79,18 +85,36 @@ class PoolLeases:
             lease = self._check(view, find_claim(view, claim), host)
             record = view.claims[claim]
             _check_unused(view, record, None)
-            places = {(gpu.host, gpu.index): gpu.uuid for gpu in view.gpus.values()}
-            if gone := [index for index in lease.gpus if (host, index) not in places]:
-                why = f"its GPU {gone[0]} is not in the pool any more"
-                raise _refuse(record, why, "vgpumgr pool join")
-            kind, token = view.classes.get(record.class_name), view.find_token(lease)
-            size = lease.memory_bytes, lease.compute_percent
-            if kind is not None and kind.whole:
-                size = None, None  # it only says which GPU is large enough
-            return tuple(
-                LeasedGpu(ClaimPart(claim, host, token, number), places[host, index], *size)
-                for number, index in enumerate(lease.gpus)
-            )
+            if lease.host != host:
+                return (_find_linked(view, lease, host),)
+            return _list_gpus(view, lease)
+
+    def find_late(self, claim: str) -> LeasedGpu:
+        """See ``Leases``."""
+        with self._open(_SHORT_S) as (pool, host):
+            view = pool.view()
+            need(pool, view, LINKS, "GPUs over the network")
+            record = find_claim(view, claim)
+            _check_kind(record)
+            if record.gpus > 1:
+                raise refuse(
+                    record, "of several GPUs none is used over the network", "a claim of one GPU"
+                )
+            if not list_offering(view, record):
+                why = "no host that it may be on offers its GPUs over the network"
+                hint = "[link] listen in vgpumgr.toml of such a host; or vgpumgr claim bind, on this one"
+                raise refuse(record, why, hint)
+            part = ClaimPart(claim, "", 0, 0, host)
+            size = record.memory_bytes, record.compute_percent
+            return LeasedGpu(part, "", *size, LinkedGpu("", "", 0))
+
+    def find_served(self, request: LinkRequest) -> tuple[LeasedGpu, ClaimUser]:
+        """See ``Leases``."""
+        with self._open(_SHORT_S) as (pool, host):
+            view = pool.view()
+            lease, use = find_use(view, request, host)
+            (leased,) = _list_gpus(view, lease)
+            return leased, ClaimUser(use.noun, use.name, use.uuid, use.attachment)
 
     def bind(self, claim: str, process: ProcessId, boot_id: str) -> BoundClaim:
         """See ``Leases``."""
@@ -114,12 +138,16 @@ class PoolLeases:
             need(pool, view, USES, "attachments by claims")
             claim = find_claim(view, part.name)
             lease = self._check(view, claim, host)
-            if (host, view.find_token(lease)) != (part.host, part.token):
+            if (lease.host, view.find_token(lease)) != (part.host, part.token):
                 raise _refuse_changed(part.name)
             _check_unused(view, claim, user.uuid)
+            via = "" if lease.host == host else host
+            if via:
+                find_link(view, lease, host)
+                save_peers(self._machine, list_peers(view))
             use = UseRecord(
-                part.name, host, user.noun, user.name, user.uuid, user.attachment, part.token,
-                part.number,
+                part.name, lease.host, user.noun, user.name, user.uuid, user.attachment, part.token,
+                part.number, via,
             )  # fmt: skip
             known = next((one for one in view.list_uses(claim) if one.number == part.number), None)
             if known == use:
@@ -195,15 +223,16 @@ class PoolLeases:
         if membership is None or membership.host is None:
             return ()
         with open_pool_of(self._machine, _SHORT_S) as pool:
-            found = pool.store.range(use_key(membership.host, "")).entries.values()
+            found = pool.store.range(f"{ROOT}use/").entries.values()
         self._failure = None
         uses = [read_record(UseRecord, entry) for entry in found]
         return [
             ClaimUse(
-                ClaimPart(use.claim, use.host, use.token, use.number),
+                ClaimPart(use.claim, use.host, use.token, use.number, use.via),
                 ClaimUser(use.noun, use.name, use.uuid, use.attachment),
             )
             for use in uses
+            if use.user_host == membership.host
         ]
 
     def read_seen(self) -> SeenPool | None:
@@ -243,24 +272,23 @@ class PoolLeases:
             yield pool, host
 
     def _check(self, view: View, claim: ClaimRecord, host: str) -> LeaseRecord:
-        """The claim's lease on this host, by which one attachment can be made."""
+        """The claim's lease, by which one attachment of this host can be made."""
         _check_kind(claim)
         lease = view.find_lease(claim)
         if claim.is_ending:
-            raise _refuse(claim, "it is being deleted", f"vgpumgr claim show {claim.name}")
+            raise refuse(claim, "it is being deleted", f"vgpumgr claim show {claim.name}")
         want = view.wants.get(claim.name)
         if claim.late and (want is None or want.host != host):
             why = "it binds late, and nothing of this host has bound it"
-            raise _refuse(claim, why, f"vgpumgr claim bind {claim.name}")
+            raise refuse(claim, why, f"vgpumgr claim bind {claim.name}")
         if lease is None or lease.is_ending:
             why = claim.why or NO_ANSWER
-            raise _refuse(claim, f"it waits: {why}", f"vgpumgr claim show {claim.name}")
+            raise refuse(claim, f"it waits: {why}", f"vgpumgr claim show {claim.name}")
         if lease.host != host:
-            why = f"its lease is on host {lease.host}, and this is host {host}"
-            raise _refuse(claim, why, f"the same command on host {lease.host}")
+            find_link(view, lease, host)
         if not is_as_claimed(claim, lease):
             why = "its lease has another size than it asks for" + (claim.why and f": {claim.why}")
-            raise _refuse(claim, why, f"vgpumgr claim show {claim.name}")
+            raise refuse(claim, why, f"vgpumgr claim show {claim.name}")
         self._check_not_older(view, claim, lease)
         return lease
 
@@ -271,7 +299,37 @@ class PoolLeases:
         is_older = known is not None and view.find_token(lease) < known.token
         if is_older or (seen is not None and view.revision < seen.revision):
             why = "the pool's store says what is older than what this host has seen"
-            raise _refuse(claim, why, "begin vgpumgr pool serve, or the daemon, on each host again")
+            raise refuse(claim, why, "begin vgpumgr pool serve, or the daemon, on each host again")
+
+
+def _list_gpus(view: View, lease: LeaseRecord) -> tuple[LeasedGpu, ...]:
+    """The GPUs of a lease on this host."""
+    claim, host = view.claims[lease.claim], lease.host
+    places = {(gpu.host, gpu.index): gpu.uuid for gpu in view.gpus.values()}
+    if gone := [index for index in lease.gpus if (host, index) not in places]:
+        raise refuse(claim, f"its GPU {gone[0]} is not in the pool any more", "vgpumgr pool join")
+    token, size = view.find_token(lease), _find_size(view, claim, lease)
+    return tuple(
+        LeasedGpu(ClaimPart(claim.name, host, token, number), places[host, index], *size)
+        for number, index in enumerate(lease.gpus)
+    )
+
+
+def _find_linked(view: View, lease: LeaseRecord, host: str) -> LeasedGpu:
+    """The GPU of a lease on another host, for this one. Raises ClaimNotGrantedError."""
+    claim, link = view.claims[lease.claim], find_link(view, lease, host)
+    part = ClaimPart(claim.name, lease.host, view.find_token(lease), 0, host)
+    uuid = view.gpus[f"{lease.host}/{lease.gpus[0]:04}"].uuid
+    return LeasedGpu(part, uuid, *_find_size(view, claim, lease), link)
+
+
+def _find_size(
+    view: View, claim: ClaimRecord, lease: LeaseRecord
+) -> tuple[int | None, float | None]:
+    kind = view.classes.get(claim.class_name)
+    if kind is not None and kind.whole:
+        return None, None  # it only says which GPU is large enough
+    return lease.memory_bytes, lease.compute_percent
 
 
 def _check_kind(claim: ClaimRecord) -> None:
@@ -312,12 +370,6 @@ def _list_ending(pool: Pool, part: ClaimPart) -> list[Entry]:
 def _find_use(pool: Pool, part: ClaimPart) -> UseRecord | None:
     entry = pool.store.get(use_key(part.host, part.name, part.number))
     return None if entry is None else read_record(UseRecord, entry)
-
-
-def _refuse(claim: ClaimRecord, why: str, hint: str) -> ClaimNotGrantedError:
-    return ClaimNotGrantedError(
-        f"claim {claim.name} gives nothing on this host now", why=why, hint=hint
-    )
 
 
 def _refuse_changed(claim: str) -> ClaimNotGrantedError:

@@ -359,7 +359,7 @@ def _check_unused(view: View, claim: ClaimRecord, verb: str) -> None:
     if uses := view.list_uses(claim):
         raise ClaimInUseError(
             f"cannot {verb} claim {claim.name}: it is in use",
-            why=f"to be detached on host {uses[0].host}; "
+            why=f"to be detached on host {uses[0].user_host}; "
             "vgpumgr recover there releases what is not attached any more",
             held_by=[use.holder for use in uses],
             hint=uses[0].describe_end(),
@@ -432,7 +432,7 @@ def _describe_uses(uses: Sequence[UseRecord]) -> dict[str, Any] | None:
         return None
     use = uses[0]
     return {
-        "host": use.host,
+        "host": use.user_host,
         "kind": use.noun,
         "name": use.name,
         "uuid": use.uuid,

@@ -40,6 +40,7 @@ from vgpumgr.server.context import Context
 from vgpumgr.server.events import EventHub
 from vgpumgr.server.health import hear_gpus
 from vgpumgr.server.limits import watch_limits
+from vgpumgr.server.links import serve_links
 from vgpumgr.server.middleware import Middleware
 from vgpumgr.server.operations import Operations
 from vgpumgr.server.pool_host import serve_pool
@@ -117,6 +118,7 @@ async def serve(
                 watch_limits(context, sources),
                 watch_runs(context, reconciler),
                 serve_pool(context),
+                serve_links(context),
                 keep_history(context),
             ):
                 _recover(context)

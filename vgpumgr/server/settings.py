@@ -24,6 +24,7 @@ from vgpumgr.errors import SettingsError
 from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import list_near
+from vgpumgr.virtio.links import split_address
 
 DIRECTORY = "conf.d"
 _DEFAULT = "default"
@@ -82,6 +83,34 @@ class PoolSettings(_Table):
     )
 
 
+class LinkSettings(_Table):
+    """``[link]``: this machine's GPUs for other hosts of its pool, over the network."""
+
+    listen: list[str] = Field(
+        default=[],
+        description="addresses at which GPUs are offered, as 10.0.0.5:7443; none: they are not",
+    )
+    advertise: list[str] = Field(
+        default=[],
+        description="addresses that other hosts connect to, where these are not the same",
+    )
+
+    @model_validator(mode="after")
+    def _check_addresses(self) -> Self:
+        for text in (*self.listen, *self.advertise):
+            split_address(text)
+        if self.advertise and not self.listen:
+            raise ValueError("advertise without listen: nothing listens there")
+        if len(self.listen) > 8 or len(self.advertise) > 8:
+            raise ValueError("at most 8 addresses")
+        return self
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where other hosts connect."""
+        return tuple(self.advertise or self.listen)
+
+
 class HistorySettings(_Table):
     """``[history]``: figures of the last hour, for the plots of the web page."""
 
@@ -125,6 +154,7 @@ class Settings(_Table):
     history: HistorySettings = HistorySettings()
     limits: LimitSettings = LimitSettings()
     pool: PoolSettings = PoolSettings()
+    link: LinkSettings = LinkSettings()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,28 @@ from vgpumgr.model.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class LinkedGpu:
+    """The GPU of a lease on another host, which offers it over the network at these addresses. ``model`` is empty, and
+    the memory 0, where the lease begins with the first call.
+    """
+
+    host: str
+    model: str
+    memory_bytes: int
+    addresses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LeasedGpu:
-    """What a claim's lease reserves on this host: of one GPU so much memory, in bytes, and percent of its time; None of
-    both: all of it.
+    """What a claim's lease reserves: of one GPU so much memory, in bytes, and percent of its time; None of both: all of
+    it. ``link``: on another host.
     """
 
     part: ClaimPart
     gpu: str
     memory_bytes: int | None
     compute_percent: float | None
+    link: LinkedGpu | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +77,17 @@ class ClaimUser:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkRequest:
+    """What another host's attachment wants to use: ``claim``, whose lease is on this host."""
+
+    host: str
+    claim: str
+    attachment: str
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimUse:
-    """What the pool's store says of a claim that is in use on this host."""
+    """What the pool's store says of a claim that an attachment of this host uses."""
 
     part: ClaimPart
     user: ClaimUser
@@ -120,6 +142,14 @@ class Leases(Protocol):
         and ClaimUnusableError for one by which no command can run: it would wait in vain.
         """
 
+    def find_late(self, claim: str) -> LeasedGpu:
+        """What an attachment has by a claim that binds late, and whose lease begins with its first call. Raises as
+        ``find``.
+        """
+
+    def find_served(self, request: LinkRequest) -> tuple[LeasedGpu, ClaimUser]:
+        """The GPU of this host that another host's attachment has, and whose it is. Raises as ``find``."""
+
     def hold(self, part: ClaimPart, user: ClaimUser) -> None:
         """Writes that an attachment has its slice by the claim; nothing where that is written. Raises as ``find``."""
 
@@ -130,7 +160,7 @@ class Leases(Protocol):
         """Whether the store says that this attachment uses the claim."""
 
     def list_uses(self) -> Sequence[ClaimUse]:
-        """The claims that are in use on this host; none where it is in no pool."""
+        """The claims that attachments of this host use; none where it is in no pool."""
 
     def read_seen(self) -> SeenPool | None:
         """See ``SeenPool``; None where no process has served, or this user cannot read it. Waits for nothing."""
@@ -149,6 +179,14 @@ class NoLeases:
     def bind(self, claim: str, process: ProcessId, boot_id: str) -> BoundClaim:  # noqa: ARG002
         """See ``Leases``."""
         raise _refuse(claim)
+
+    def find_late(self, claim: str) -> LeasedGpu:
+        """See ``Leases``."""
+        raise _refuse(claim)
+
+    def find_served(self, request: LinkRequest) -> tuple[LeasedGpu, ClaimUser]:
+        """See ``Leases``."""
+        raise _refuse(request.claim)
 
     def hold(self, part: ClaimPart, user: ClaimUser) -> None:  # noqa: ARG002
         """See ``Leases``."""

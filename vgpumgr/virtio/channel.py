@@ -25,8 +25,26 @@ LIVE_RING_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class LinkTarget:
+    """Another host of the pool, which runs a channel's calls: this host's name, that one's, and the claim whose lease is
+    there. ``host`` is empty where a lease is asked for with the first call.
+    """
+
+    own: str
+    host: str
+    claim: str
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its lease begins with the first call."""
+        return not self.host
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelSpec:
-    """A channel to start. ``cuda_device`` is what CUDA_VISIBLE_DEVICES must say (``MIG-...``, ``GPU-...``)."""
+    """A channel to start. ``cuda_device`` is what CUDA_VISIBLE_DEVICES must say (``MIG-...``, ``GPU-...``); of a channel
+    with a ``link`` it is empty.
+    """
 
     id: str
     vm_name: str
@@ -49,6 +67,8 @@ class ChannelSpec:
     priority: Priority = Priority.NORMAL
     #: None: unless the environment allows a worker without a sandbox
     confined: bool | None = None
+    #: None: a worker of this host runs its calls
+    link: LinkTarget | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,10 +46,20 @@ from vgpumgr.virtio.channel import (
     HostLibrary,
 )
 from vgpumgr.virtio.channel_status import describe, describe_hanging, refuse_memory
+from vgpumgr.virtio.links import (
+    DIAL_PROGRAM,
+    GRACE_S,
+    LINK_DIRECTORY,
+    RELAY_PROGRAM,
+    start_dialer,
+    stop_agent,
+    write_link,
+)
 from vgpumgr.virtio.mathematics import list_used, list_worker_options
 from vgpumgr.virtio.overuse import Overuse, enforce, read_report, report_failure
 from vgpumgr.virtio.sandbox import (
     audit_cgroups,
+    choose_user_id,
     find_obstacle,
     is_unconfined,
     list_sandbox_options,
@@ -354,6 +364,9 @@ class KeeperChannels:
         """Starts the keeper and its worker; running is no error. Raises LibraryNotFoundError."""
         if self.read_status(spec.id) is not None:
             return
+        if spec.link is not None:
+            self._start_link(spec)
+            return
         self.check_installed()
         self._prepare(spec)
         keeper = self._keeper(spec.id)
@@ -387,6 +400,36 @@ class KeeperChannels:
             remove_cgroups(cgroups)
             raise
 
+    def _start_link(self, spec: ChannelSpec) -> None:
+        """The same with a relay in the place of the worker, and the dialer beside it."""
+        assert spec.link is not None
+        check_programs((KEEPER_PROGRAM, RELAY_PROGRAM, DIAL_PROGRAM))
+        self._prepare(spec)
+        keeper = self._keeper(spec.id)
+        user = choose_user_id(keeper.directory)
+        try:
+            write_link(self._machine, keeper.directory, spec.link, spec.id, user)
+        except OSError as error:
+            raise ChannelStartError(
+                f"the link of {spec.vm_name} cannot be made", cause=str(error)
+            ) from error
+        options = KeeperOptions(
+            worker=RELAY_PROGRAM,
+            worker_args=(
+                f"--link={keeper.directory / LINK_DIRECTORY}",
+                f"--grace={GRACE_S}",
+                f"--channel-number={spec.number}",
+            ),
+            shm_size_bytes=spec.memory_bytes,
+            serial=Path(self.paths(spec.id).control) if spec.serial else None,
+            socket_owner=spec.socket_owner if os.geteuid() == 0 else None,
+            env=self._machine.variables,
+            confined=spec.confined,
+        )
+        keeper.start(options)
+        # the keeper's own, which the relay is not
+        start_dialer(keeper.directory, user + 1)
+
     def _find_arbiter(self, spec: ChannelSpec) -> Path | None:
         """The socket of the arbiter of what a share is of, which runs from now on."""
         if spec.compute is None or spec.compute_policy is None:
@@ -404,6 +447,7 @@ class KeeperChannels:
         """Ends worker and keeper and removes what they leave; absent is no error."""
         keeper = self._keeper(channel_id)
         keeper.stop()
+        stop_agent(keeper.directory)
         # of a keeper that was killed
         remove_cgroups(one.cgroup for one in read_cgroups(keeper.directory))
         if not keeps_sockets:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from vgpumgr.app.context import Parts
 from vgpumgr.app.documents.operations import ActionDocument, PoolSeenDocument
 from vgpumgr.app.transactions import open_change
+from vgpumgr.backends.link import check_link, make_link_slice
 from vgpumgr.domain.devices import attachment_of
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.errors import ClaimInUseError, PoolStoreError, UsageError, VgpumgrError
@@ -32,6 +33,10 @@ def resolve_claim(
     if request.claim is None:
         return request, ()
     leased = parts.leases.find(request.claim)
+    if leased[0].link is not None:
+        check_link(request)
+        profile = make_link_slice(leased[0]).profile
+        return replace(request, profile=profile, backend=BackendChoice.AUTO), leased
     profile = choose_profile(parts, leased, request.backend)
     return replace(request, profile=profile, gpu=leased[0].gpu), leased
 
@@ -97,7 +102,9 @@ def recover_claims(
     does not answer it raises PoolStoreError with ``strict``, and else says so.
     """
     records = {record.id: record for record in parts.store.list_attachments()}
-    claims = [record for record in records.values() if record.claim is not None]
+    claims = [
+        record for record in records.values() if record.claim is not None and record.claim.host
+    ]
     if dry_run:  # one that is half attached is undone before
         claims = [record for record in claims if record.state is AttachmentState.ATTACHED]
     try:

@@ -27,9 +27,10 @@ POOL = f"{ROOT}pool"
 LEADER = f"{ROOT}leader"
 #: of these records. A program of it serves in a pool of the version before, too, and writes only what that one reads;
 #: other programs neither read nor write them
-VERSION = 2
+VERSION = 3
 #: by which version a pool is the first to have it
 TENANTS = ANTI_AFFINITY = USES = CLOSED_GPUS = WHERE = LATE = 2
+LINKS = 3
 #: of claims
 STATES = ("granted", "waiting", "ending", "idle")
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
@@ -81,11 +82,15 @@ class PoolRecord:
 
 @dataclass(frozen=True, slots=True)
 class HostRecord:
-    """A host that joined. ``id`` is its machine's."""
+    """A host that joined. ``id`` is its machine's. ``ca`` is the certificate of the authority that signs what it says
+    to other hosts (PEM), and ``links`` the addresses at which it offers its GPUs to them; none: it offers none.
+    """
 
     name: str
     id: str
     state: HostState = HostState.SUSPECT
+    ca: str = ""
+    links: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -239,6 +244,8 @@ class UseRecord:
     #: of the lease
     token: int
     number: int = 0
+    #: the host of the attachment, where that is another one than the lease's
+    via: str = ""
 
     @property
     def key(self) -> str:
@@ -246,9 +253,14 @@ class UseRecord:
         return use_key(self.host, self.claim, self.number)
 
     @property
+    def user_host(self) -> str:
+        """The host of the attachment."""
+        return self.via or self.host
+
+    @property
     def holder(self) -> str:
         """For people."""
-        return f'{self.noun} "{self.name}" on host {self.host} (attachment {self.attachment})'
+        return f'{self.noun} "{self.name}" on host {self.user_host} (attachment {self.attachment})'
 
     def describe_end(self) -> str:
         """The command that gives it back."""
@@ -257,7 +269,9 @@ class UseRecord:
 
 @dataclass(frozen=True, slots=True)
 class WantRecord:
-    """What wants the lease of a claim that binds late: a process of a host, while it runs; or anything there (None)."""
+    """What wants the lease of a claim that binds late: a process of a host, while it runs; or anything there (None).
+    ``where`` names the hosts that the lease may be on, where it need not be that of the process.
+    """
 
     claim: str
     host: str
@@ -265,6 +279,7 @@ class WantRecord:
     #: of the process, and the boot that it belongs to: a number is given again
     start_ticks: int = 0
     boot: str = ""
+    where: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -375,8 +390,10 @@ Record = (
 )
 
 
-#: fields that version 1 does not know
-_LATER = frozenset({"tenant", "anti_affinity", "closed", "where", "number", "late"})
+#: fields that an earlier version does not know
+_LATER = frozenset(
+    {"tenant", "anti_affinity", "closed", "where", "number", "late", "ca", "links", "via"}
+)
 
 
 def format_record(record: object) -> str:
@@ -500,9 +517,9 @@ class View:
         return not claim.late or claim.name in self.wants
 
     def find_where(self, claim: ClaimRecord) -> tuple[str, ...]:
-        """The hosts that it may be on: that of what wants it, where it binds late."""
+        """The hosts that it may be on: that of what wants it, where it binds late, or those that are wanted."""
         want = self.wants.get(claim.name) if claim.late else None
-        return claim.where if want is None else (want.host,)
+        return claim.where if want is None else want.where or (want.host,)
 
     def find_tenant(self, claim: ClaimRecord) -> TenantRecord:
         """Whose the claim is; one without limits where it names none, or one that is gone."""

@@ -1,0 +1,117 @@
+"""GPUs of a pool that hosts use over the network: which host offers its own, and who may use one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from vgpumgr.errors import ClaimNotFoundError, ClaimNotGrantedError
+from vgpumgr.model.attachment import ServedPart
+from vgpumgr.pool.control.records import (
+    LINKS,
+    ClaimRecord,
+    HostRecord,
+    LeaseRecord,
+    UseRecord,
+    View,
+    find_claim,
+    put,
+)
+from vgpumgr.pool.membership import Pool
+from vgpumgr.pool.store.interface import Transaction
+from vgpumgr.state.leases import LinkedGpu, LinkRequest
+from vgpumgr.virtio.links import LinkPeer
+
+#: for who would attach there; the daemon's page says more
+_ADVICE = "[link] listen in vgpumgr.toml of host {host}, whose daemon then offers its GPUs"
+
+
+def list_peers(view: View) -> list[LinkPeer]:
+    """Every host with an identity."""
+    return [LinkPeer(one.name, one.ca, one.links) for one in view.hosts.values() if one.ca]
+
+
+def find_link(view: View, lease: LeaseRecord, host: str) -> LinkedGpu:
+    """The GPU of a lease on another host, for attachments of ``host``. Raises ClaimNotGrantedError where that host does
+    not offer it.
+    """
+    claim, other = view.claims[lease.claim], view.hosts.get(lease.host)
+    why = f"its lease is on host {lease.host}, and this is host {host}"
+    if view.pool is None or view.pool.version < LINKS:
+        why += f"; hosts of a pool of a version before {LINKS} use no GPUs of each other"
+        raise refuse(claim, why, f"the same command on host {lease.host}")
+    if other is None or not other.links or not other.ca:
+        why += ", which offers no GPUs over the network"
+        hint = _ADVICE.format(host=lease.host)
+        raise refuse(claim, why, f"the same command on host {lease.host}; or {hint}")
+    if lease.host not in view.alive:
+        raise refuse(claim, f"{why}, and that is not heard", "vgpumgr pool status")
+    if len(lease.gpus) > 1:
+        why += f": of {len(lease.gpus)} GPUs none is used over the network"
+        raise refuse(claim, why, "a claim of one GPU")
+    gpu = view.gpus.get(f"{lease.host}/{lease.gpus[0]:04}")
+    if gpu is None:
+        raise refuse(claim, f"{why}; its GPU is not in the pool any more", "vgpumgr pool status")
+    return LinkedGpu(lease.host, gpu.model, gpu.memory_bytes, other.links)
+
+
+def list_offering(view: View, claim: ClaimRecord) -> list[str]:
+    """The hosts on which a claim may have a lease that is used over the network."""
+    return sorted(
+        name
+        for name, one in view.hosts.items()
+        if one.links and one.ca and claim.may_be_on(name) and view.is_ready(name)
+    )
+
+
+def find_use(view: View, request: LinkRequest, host: str) -> tuple[LeaseRecord, UseRecord]:
+    """The lease on this host, and what another host's attachment has by it. Raises ClaimNotGrantedError for what the
+    store does not say.
+    """
+    claim = find_claim(view, request.claim)
+    lease = view.find_lease(claim)
+    if request.host not in view.hosts:
+        raise refuse(claim, f"the pool has no host {request.host}", "vgpumgr pool status")
+    if lease is None or lease.host != host or lease.is_ending or claim.is_ending:
+        raise refuse(claim, f"it has no lease on host {host} any more", "vgpumgr claim show")
+    token = view.find_token(lease)
+    for use in view.list_uses(claim):
+        known = (use.user_host, use.attachment, use.token)
+        if known == (request.host, request.attachment, token):
+            return lease, use
+    why = f"attachment {request.attachment} of host {request.host} does not use it"
+    raise refuse(claim, why, f"vgpumgr claim show {claim.name}")
+
+
+def refuse(claim: ClaimRecord, why: str, hint: str) -> ClaimNotGrantedError:
+    """That a claim gives nothing now."""
+    return ClaimNotGrantedError(
+        f"claim {claim.name} gives nothing on this host now", why=why, hint=hint
+    )
+
+
+def list_ended(view: View, host: str, served: Mapping[str, ServedPart]) -> list[str]:
+    """Of what this host serves to attachments of others, those whose use of a lease is over."""
+    return [id_ for id_, part in served.items() if not _is_used(view, host, part)]
+
+
+def _is_used(view: View, host: str, part: ServedPart) -> bool:
+    try:
+        request = LinkRequest(part.host, part.claim, part.attachment)
+        return find_use(view, request, host)[1].token == part.token
+    except (ClaimNotFoundError, ClaimNotGrantedError):
+        return False
+
+
+def write_offer(pool: Pool, view: View, ca: str, addresses: tuple[str, ...]) -> bool:
+    """Writes this host's authority and addresses into its record; whether they stand there now. Raises
+    PoolStoreError.
+    """
+    host = pool.membership.host
+    record = view.hosts.get(host or "")
+    if record is None or record.id != pool.membership.machine or pool.record(view).version < LINKS:
+        return False
+    if (record.ca, record.links) == (ca, addresses):
+        return True
+    changed: HostRecord = replace(record, ca=ca, links=addresses)
+    return pool.store.transact(Transaction((view.at(record.key),), (put(changed),))) is not None

@@ -1,0 +1,174 @@
+"""The daemon's part of links between hosts: the listener of this host runs, and who may use what is answered.
+
+A thread follows the pool's store: it writes what the listener reads of other hosts, keeps this host's offer in the
+store, and ends what other hosts do not use any more. Questions of ``vgpumgr-link`` and of dialers come by a UNIX socket
+(``server/broker.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from vgpumgr.app.operations.served import end_served
+from vgpumgr.errors import VgpumgrError, explain_unexpected
+from vgpumgr.host.machine import Machine, read_boot_id
+from vgpumgr.model.attachment import AttachmentRecord
+from vgpumgr.pool.control.records import LINKS, View
+from vgpumgr.pool.links import list_ended, list_peers, write_offer
+from vgpumgr.pool.membership import Pool, open_pool_of, read_membership, read_stamp
+from vgpumgr.pool.serving import Changes
+from vgpumgr.server.broker import Broker
+from vgpumgr.server.context import Context
+from vgpumgr.server.settings import LinkSettings
+from vgpumgr.state.store import STATE_FILE, Store
+from vgpumgr.steps.channel import make_spec
+from vgpumgr.virtio.identity import ensure_identity
+from vgpumgr.virtio.links import (
+    find_listener,
+    read_listen,
+    save_peers,
+    start_listener,
+    stop_listener,
+    write_link,
+    write_peer_files,
+)
+from vgpumgr.virtio.sandbox import choose_user_id
+
+#: between looks whether the machine is in a pool, and after an error
+LOOK_S = 1.0
+#: at the latest everything is compared again: also a listener that died
+PAUSE_S = 2.0
+#: certificates are looked at so often: seconds
+RENEW_S = 600.0
+_END_S = 5.0
+
+
+class LinkService:
+    """From ``start`` to ``close``."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._machine: Machine = context.machine
+        self._settings: LinkSettings = context.configuration.settings.link
+        boot_id = read_boot_id(self._machine)
+        self._store = Store(self._machine.state_dir / STATE_FILE, boot_id)
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="links", daemon=True)
+        self._revision = 0
+        self._ca: tuple[str, float] | None = None
+        self._said = ""
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends; the listener goes on."""
+        self._end.set()
+        self._thread.join(_END_S)
+
+    def _run(self) -> None:
+        while not self._end.is_set():
+            try:
+                self._serve()
+                self._said = ""
+            except Exception as error:
+                self._say(explain_unexpected(error, "links to other hosts"))
+            self._end.wait(LOOK_S)
+
+    def _say(self, error: VgpumgrError) -> None:
+        """Once for each change."""
+        text = f"{error.error}: {error.cause or error.why or ''}"
+        if text != self._said:
+            self._said = text
+            print(f"links to other hosts: {text}", file=sys.stderr, flush=True)
+
+    def _serve(self) -> None:
+        """Until the end, or until the machine is in another pool, or in none."""
+        stamp, membership = read_stamp(self._machine), read_membership(self._machine)
+        if membership is None or membership.host is None:
+            stop_listener(self._machine)
+            return
+
+        def is_over() -> bool:
+            return self._end.is_set() or read_stamp(self._machine) != stamp
+
+        with open_pool_of(self._machine) as pool:
+            changes = Changes(pool.store, lambda: self._revision)
+            try:
+                while not is_over():
+                    view = pool.view()
+                    self._revision = view.revision
+                    self.follow(pool, view, membership.host)
+                    changes.wait(PAUSE_S, is_over)
+            finally:
+                changes.close()
+                changes.join()
+
+    def follow(self, pool: Pool, view: View, host: str) -> None:
+        """Compares everything with the store once."""
+        if pool.record(view).version < LINKS:
+            return  # hosts of the version before cannot read what is written for links
+        ca, peers = self._read_ca(host), list_peers(view)
+        save_peers(self._machine, peers)
+        is_listening = self._listen(view)
+        write_offer(pool, view, ca, self._settings.addresses if is_listening else ())
+        records = self._store.list_attachments()
+        served = {record.id: record.served for record in records if record.served is not None}
+        if ended := list_ended(view, host, served):
+            self._context.pools.change.submit(lambda app: end_served(app.parts, ended)).result()
+        self._renew([record for record in records if record.link_host is not None])
+
+    def _read_ca(self, host: str) -> str:
+        """The certificate of this host's authority; what it signs is made anew in time."""
+        now_s = self._context.clock.monotonic_s()
+        if self._ca is None or now_s - self._ca[1] > RENEW_S:
+            self._ca = ensure_identity(self._machine, host).ca, now_s
+        return self._ca[0]
+
+    def _listen(self, view: View) -> bool:
+        """Whether the listener runs, which is started where it is to."""
+        listen = tuple(self._settings.listen)
+        if not listen:
+            stop_listener(self._machine)
+            return False
+        write_peer_files(self._machine, list_peers(view))
+        if read_listen(self._machine) != listen:
+            stop_listener(self._machine)
+            start_listener(self._machine, listen)
+        return find_listener(self._machine) is not None
+
+    def _renew(self, records: list[AttachmentRecord]) -> None:
+        """Certificates and addresses of attachments whose GPU is another host's."""
+        for record in records:
+            directory = self._machine.run_dir / "channels" / record.id
+            spec = make_spec(record)
+            if spec.link is None or not (directory / "link").is_dir():
+                continue
+            with contextlib.suppress(VgpumgrError):  # that host offers none now
+                write_link(
+                    self._machine, directory, spec.link, record.id, choose_user_id(directory)
+                )
+
+
+@asynccontextmanager
+async def serve_links(context: Context) -> AsyncIterator[None]:
+    """Serves until the end of the block."""
+    broker, service = Broker(context), LinkService(context)
+    try:
+        await broker.start()
+    except OSError as error:
+        print(f"links to other hosts: {error}", file=sys.stderr, flush=True)
+        yield
+        return
+    service.start()
+    try:
+        yield
+    finally:
+        await broker.close()
+        await asyncio.to_thread(service.close)
