@@ -236,7 +236,7 @@ def _plan_one(
     both.
     """
     steps: list[Step] = [RecordAttachment(record.id, vm.name, vm.uuid)]
-    if record.claim is not None and record.claim.host:
+    if record.claim is not None and record.claim.is_bound:
         steps.append(HoldClaim.of_record(record))
     steps += grant.list_host_steps(record, vm, scopes)
     digest: str | None = vm.digest
@@ -271,8 +271,10 @@ def _plan_one(
 def _describe_claim(record: AttachmentRecord) -> tuple[str, ...]:
     if record.claim is None:
         return ()
-    where = f"on host {record.claim.host}" if record.claim.host else "with the first CUDA call"
-    return (f"claim {record.claim.name} reserves {record.profile} {where}",)
+    if not record.claim.is_bound:
+        when = "from a program's first CUDA call until the last program has ended"
+        return (f"claim {record.claim.name} binds late: it has a lease {when}",)
+    return (f"claim {record.claim.name} reserves {record.profile} on host {record.claim.host}",)
 
 
 def _describe(

@@ -137,7 +137,7 @@ def plan_detach(
     elif vm.find_note(record.id) is not None:
         steps.append(RemoveNote(vm.name, vm.uuid, record.id))
     steps += revocation.host
-    if record.claim is not None and record.claim.host:
+    if record.claim is not None and record.claim.is_bound:
         steps.append(ReleaseClaim.of_record(record))
     steps.append(ForgetAttachment(record.id))
     return Plan(

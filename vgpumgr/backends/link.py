@@ -6,6 +6,7 @@ host's. It is chosen by the lease, and never by a profile.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -169,7 +170,7 @@ class LinkBackend(ForwardBackend):
         return snapshot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LinkGrant(ChannelGrant):
     """The channel to a slice of another host."""
 

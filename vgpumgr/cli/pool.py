@@ -433,6 +433,7 @@ _HOSTS = (
     Column("free", lambda row: format_free([gpu["free_milli"] for gpu in row["gpus"]])),
     value_column("leases", right=True),
     Column("closed", _list_closed),
+    Column("link", lambda row: ", ".join(row["links"]) or ABSENT, spare=True),
 )
 
 

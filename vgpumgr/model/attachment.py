@@ -154,7 +154,8 @@ class RunPart:
 class ClaimPart:
     """The claim of a pool by whose lease an attachment has its slice; ``host`` is the lease's host, and ``token`` the
     lease's: a later grant of the claim has a higher one. ``number`` says which of the lease's GPUs it is. ``via`` is
-    this host's name in the pool, where the lease is on another one.
+    this host's name in the pool, where the lease is used over the network. One that is ``late`` has a lease from the
+    first call of a program until the last program has ended; without it ``host`` is empty.
     """
 
     name: str
@@ -162,6 +163,12 @@ class ClaimPart:
     token: int
     number: int = 0
     via: str = ""
+    late: bool = False
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether there is a lease now."""
+        return bool(self.host)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,10 @@ from vgpumgr.host.lock import find_holder
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.process import ProcessId
 from vgpumgr.model.attachment import ClaimPart
+from vgpumgr.model.text import describe_waiting
 from vgpumgr.pool.binding import bind, is_answered
 from vgpumgr.pool.control.controller import is_as_claimed
 from vgpumgr.pool.control.records import (
-    LINKS,
     ROOT,
     USES,
     ClaimRecord,
@@ -43,7 +43,14 @@ from vgpumgr.pool.control.records import (
     use_key,
     want_key,
 )
-from vgpumgr.pool.links import find_link, find_use, list_offering, list_peers, refuse
+from vgpumgr.pool.links import (
+    find_late,
+    find_link,
+    find_use,
+    list_offering,
+    list_peers,
+    refuse,
+)
 from vgpumgr.pool.membership import LOCK_NAME, Pool, open_pool_of, read_membership, read_seen
 from vgpumgr.pool.operations import NO_ANSWER, describe_claim
 from vgpumgr.pool.store.interface import At, Delete, Entry, Transaction
@@ -53,7 +60,6 @@ from vgpumgr.state.leases import (
     ClaimUse,
     ClaimUser,
     LeasedGpu,
-    LinkedGpu,
     LinkRequest,
     SeenPool,
     refuse_several,
@@ -77,11 +83,13 @@ class PoolLeases:
         #: when it did not answer, and what it said
         self._failure: tuple[float, PoolStoreError] | None = None
 
-    def find(self, claim: str) -> tuple[LeasedGpu, ...]:
+    def find(self, claim: str, *, may_wait: bool = False) -> tuple[LeasedGpu, ...]:
         """See ``Leases``."""
         with self._open(_SHORT_S) as (pool, host):
             view = pool.view()
             need(pool, view, USES, "attachments by claims")
+            if may_wait and (late := find_late(view, claim, host)):
+                return (late,)
             lease = self._check(view, find_claim(view, claim), host)
             record = view.claims[claim]
             _check_unused(view, record, None)
@@ -89,24 +97,35 @@ class PoolLeases:
                 return (_find_linked(view, lease, host),)
             return _list_gpus(view, lease)
 
-    def find_late(self, claim: str) -> LeasedGpu:
+    def bind_linked(self, claim: str, process: ProcessId, boot_id: str) -> LeasedGpu | str:
         """See ``Leases``."""
         with self._open(_SHORT_S) as (pool, host):
             view = pool.view()
-            need(pool, view, LINKS, "GPUs over the network")
-            record = find_claim(view, claim)
-            _check_kind(record)
-            if record.gpus > 1:
-                raise refuse(
-                    record, "of several GPUs none is used over the network", "a claim of one GPU"
-                )
-            if not list_offering(view, record):
-                why = "no host that it may be on offers its GPUs over the network"
-                hint = "[link] listen in vgpumgr.toml of such a host; or vgpumgr claim bind, on this one"
-                raise refuse(record, why, hint)
-            part = ClaimPart(claim, "", 0, 0, host)
-            size = record.memory_bytes, record.compute_percent
-            return LeasedGpu(part, "", *size, LinkedGpu("", "", 0))
+            where = tuple(list_offering(view, find_claim(view, claim)))
+            want = WantRecord(claim, host, process.pid, process.start_ticks, boot_id, where)
+            view = bind(pool, claim, want, follows_up=False)
+            row = describe_claim(view, claim)
+            if row["state"] != "granted":
+                return describe_waiting(claim, row["place"], row["why"])
+            lease = self._check(view, find_claim(view, claim), host, is_linked=True)
+            save_peers(self._machine, list_peers(view))
+            return _find_linked(view, lease, host)
+
+    def unbind(self, claim: str, process: ProcessId, boot_id: str) -> None:
+        """See ``Leases``."""
+        with self._open(_SHORT_S) as (pool, host):
+            for _ in range(_ATTEMPTS):
+                view = pool.view()
+                want, record = view.wants.get(claim), view.claims.get(claim)
+                known = want and (want.host, want.pid, want.start_ticks, want.boot)
+                if want is None or known != (host, process.pid, process.start_ticks, boot_id):
+                    return
+                if record is not None and view.list_uses(record):
+                    return
+                keys = view.list_use_keys(record) if record is not None else ()
+                compares = (view.at(want.key), *map(view.at, keys))
+                if pool.store.transact(Transaction(compares, (Delete(want.key),))) is not None:
+                    return
 
     def find_served(self, request: LinkRequest) -> tuple[LeasedGpu, ClaimUser]:
         """See ``Leases``."""
@@ -124,7 +143,8 @@ class PoolLeases:
             _check_kind(record)
             if record.gpus > 1:
                 raise refuse_several(claim, record.gpus)
-            want = WantRecord(claim, host, process.pid, process.start_ticks, boot_id)
+            where = () if record.may_be_on(host) else tuple(list_offering(pool.view(), record))
+            want = WantRecord(claim, host, process.pid, process.start_ticks, boot_id, where)
             view = bind(pool, claim, want, follows_up=False)
             row = describe_claim(view, claim)
             is_late = row["binding"] == "late"
@@ -271,8 +291,12 @@ class PoolLeases:
                 )
             yield pool, host
 
-    def _check(self, view: View, claim: ClaimRecord, host: str) -> LeaseRecord:
-        """The claim's lease, by which one attachment of this host can be made."""
+    def _check(
+        self, view: View, claim: ClaimRecord, host: str, *, is_linked: bool = False
+    ) -> LeaseRecord:
+        """The claim's lease, by which one attachment of this host can be made. ``is_linked``: over the network, also
+        where it is on this host.
+        """
         _check_kind(claim)
         lease = view.find_lease(claim)
         if claim.is_ending:
@@ -284,7 +308,7 @@ class PoolLeases:
         if lease is None or lease.is_ending:
             why = claim.why or NO_ANSWER
             raise refuse(claim, f"it waits: {why}", f"vgpumgr claim show {claim.name}")
-        if lease.host != host:
+        if lease.host != host or is_linked:
             find_link(view, lease, host)
         if not is_as_claimed(claim, lease):
             why = "its lease has another size than it asks for" + (claim.why and f": {claim.why}")

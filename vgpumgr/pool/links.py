@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from vgpumgr.errors import ClaimNotFoundError, ClaimNotGrantedError
-from vgpumgr.model.attachment import ServedPart
+from vgpumgr.model.attachment import ClaimPart, ServedPart
 from vgpumgr.pool.control.records import (
     LINKS,
     ClaimRecord,
     HostRecord,
+    IfLost,
     LeaseRecord,
     UseRecord,
     View,
@@ -19,7 +20,7 @@ from vgpumgr.pool.control.records import (
 )
 from vgpumgr.pool.membership import Pool
 from vgpumgr.pool.store.interface import Transaction
-from vgpumgr.state.leases import LinkedGpu, LinkRequest
+from vgpumgr.state.leases import LeasedGpu, LinkedGpu, LinkRequest
 from vgpumgr.virtio.links import LinkPeer
 
 #: for who would attach there; the daemon's page says more
@@ -62,6 +63,22 @@ def list_offering(view: View, claim: ClaimRecord) -> list[str]:
         for name, one in view.hosts.items()
         if one.links and one.ca and claim.may_be_on(name) and view.is_ready(name)
     )
+
+
+def find_late(view: View, name: str, host: str) -> LeasedGpu | None:
+    """What an attachment has by a claim that binds late, that nothing wants now, and that may have its lease where GPUs
+    are offered over the network. None: it is another claim.
+    """
+    claim = find_claim(view, name)
+    if not claim.late or name in view.wants or claim.is_ending or claim.gpus > 1:
+        return None
+    if claim.if_lost is IfLost.MOVE or not list_offering(view, claim):
+        return None
+    kind = view.classes.get(claim.class_name)
+    is_whole = kind is not None and kind.whole
+    size = (None, None) if is_whole else (claim.memory_bytes, claim.compute_percent)
+    part = ClaimPart(name, "", 0, 0, host, late=True)
+    return LeasedGpu(part, "", *size, LinkedGpu("", "", 0))
 
 
 def find_use(view: View, request: LinkRequest, host: str) -> tuple[LeaseRecord, UseRecord]:

@@ -479,6 +479,7 @@ def _list_hosts(view: View, placing: Placing) -> list[dict[str, Any]]:
                 for gpu in gpus.get(host.name, ())
             ],
             "leases": leases[host.name],
+            "links": list(host.links),
         }
         for host in view.hosts.values()
     ]

@@ -1,8 +1,9 @@
 """The broker: at a UNIX socket it answers who may use which GPU over the network.
 
 ``vgpumgr-link`` asks for each guest process of another host: {"link": {"host", "claim", "attachment", "pid", "name"}},
-and gets {"ok": true} with a connection to the agent of the channel, or {"error": TEXT}. One question is one line, and
-one connection.
+and gets {"ok": true} with a connection to the agent of the channel, or {"error": TEXT}. The dialer of an attachment
+whose claim binds late asks {"dial": ATTACHMENT}, and gets {"wait": TEXT} while the claim waits, and then
+{"tcp": [[HOST, PORT], ...]}: the lease ends when it closes the connection. One question is one line, and one connection.
 """
 
 from __future__ import annotations
@@ -11,18 +12,24 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import socket
 import struct
+import sys
+from functools import partial
 from typing import Any
 
+from vgpumgr.app.operations.late_links import ask_late, bind_late, release_late
 from vgpumgr.app.operations.served import find_channel, serve_link
 from vgpumgr.errors import DaemonBusyError, UsageError, VgpumgrError, explain_unexpected
 from vgpumgr.host.files import DIRECTORY, make_directory
+from vgpumgr.host.process import ProcessId, read_identity
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.server.context import Context
 from vgpumgr.state.leases import LinkRequest
 from vgpumgr.virtio.channel import ChannelPaths
-from vgpumgr.virtio.links import connect_agent, find_listener, get_broker
+from vgpumgr.virtio.links import connect_agent, find_listener, get_broker, split_address
+from vgpumgr.virtio.sandbox import choose_user_id
 
 #: of a question
 _MAX_BYTES = 4096
@@ -30,6 +37,8 @@ _MAX_BYTES = 4096
 _ASK_S = 10.0
 #: connections at a time: one for each guest process that begins
 _MAX_CONNECTIONS = 64
+#: so often a claim that waits is asked for
+_POLL_S = 0.25
 _CREDENTIALS = struct.Struct("=iII")
 
 
@@ -48,6 +57,8 @@ class Broker:
         self._context = context
         self._path = get_broker(context.machine)
         self._listener: socket.socket | None = None
+        #: attachments whose dialers have a connection
+        self.dialing: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
 
@@ -57,7 +68,8 @@ class Broker:
         self._path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         listener.bind(str(self._path))
-        self._path.chmod(0o600)
+        # dialers have users of their own; whoever else asks is refused by its credentials
+        self._path.chmod(0o666)
         listener.listen(_MAX_CONNECTIONS)
         self._listener = listener
         self._accepting = asyncio.create_task(self._accept(listener))
@@ -102,6 +114,9 @@ class Broker:
                 await _send(sock, {"error": _describe(explain_unexpected(error, "a link"))})
 
     async def _answer_one(self, sock: socket.socket, caller: _Caller, question: Any) -> None:
+        if isinstance(question, dict) and isinstance(question.get("dial"), str):
+            await self._dial(sock, caller, question["dial"])
+            return
         if caller.uid not in (0, os.geteuid()):
             raise UsageError("only root asks for links")
         request = _read_request(question)
@@ -120,6 +135,63 @@ class Broker:
         paths = await pools.change.run(lambda app: serve_link(app.parts, request, listener))
         self._context.cache.forget()
         return paths
+
+    async def _dial(self, sock: socket.socket, caller: _Caller, attachment: str) -> None:
+        """Until the dialer closes the connection."""
+        directory = self._context.machine.run_dir / "channels" / attachment
+        if not re.fullmatch(r"[0-9a-f]+", attachment) or not directory.is_dir():
+            raise UsageError("no such channel")
+        # a dialer has the user of its channel's keeper, and no other one
+        if caller.uid not in (0, os.geteuid(), choose_user_id(directory) + 1):
+            raise UsageError("another user's channel")
+        dialer = read_identity(caller.pid)
+        if dialer is None:
+            raise UsageError("the dialer has ended")
+        self.dialing.append(attachment)
+        try:
+            is_there = await self._wait_for_lease(sock, attachment, dialer)
+            if is_there:
+                call = partial(bind_late, attachment=attachment, dialer=dialer, directory=directory)
+                found = await self._context.pools.change.run(lambda app: call(app.parts))
+                if isinstance(found, str):
+                    raise DaemonBusyError(found)
+                self._context.cache.forget()
+                addresses = [list(split_address(text)) for text in found.addresses]
+                await _send(sock, {"tcp": addresses})
+                await asyncio.get_running_loop().sock_recv(sock, 1)
+        finally:
+            self.dialing.remove(attachment)
+            if attachment not in self.dialing:
+                await self._release(attachment, dialer)
+
+    async def _wait_for_lease(
+        self, sock: socket.socket, attachment: str, dialer: ProcessId
+    ) -> bool:
+        """False where the dialer has closed the connection meanwhile."""
+        said, loop = "", asyncio.get_running_loop()
+        closed = asyncio.ensure_future(loop.sock_recv(sock, 1))
+        try:
+            ask = partial(ask_late, attachment=attachment, dialer=dialer)
+            while True:
+                text = await self._context.pools.read.run(lambda app: ask(app.parts))
+                if text is None:
+                    return True
+                if text != said:
+                    said = text
+                    await _send(sock, {"wait": text})
+                await asyncio.wait({closed}, timeout=_POLL_S)
+                if closed.done():
+                    return False
+        finally:
+            closed.cancel()
+
+    async def _release(self, attachment: str, dialer: ProcessId) -> None:
+        try:
+            call = partial(release_late, attachment=attachment, dialer=dialer)
+            await asyncio.shield(self._context.pools.change.run(lambda app: call(app.parts)))
+        except VgpumgrError as error:  # the service of links tries again
+            print(f"a lease is not given back: {error}", file=sys.stderr, flush=True)
+        self._context.cache.forget()
 
 
 def _read_request(question: Any) -> LinkRequest:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from vgpumgr.app.operations.late_links import release_unused
 from vgpumgr.app.operations.served import end_served
 from vgpumgr.errors import VgpumgrError, explain_unexpected
 from vgpumgr.host.machine import Machine, read_boot_id
@@ -51,8 +52,9 @@ _END_S = 5.0
 class LinkService:
     """From ``start`` to ``close``."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, broker: Broker) -> None:
         self._context = context
+        self._broker = broker
         self._machine: Machine = context.machine
         self._settings: LinkSettings = context.configuration.settings.link
         boot_id = read_boot_id(self._machine)
@@ -122,7 +124,11 @@ class LinkService:
         served = {record.id: record.served for record in records if record.served is not None}
         if ended := list_ended(view, host, served):
             self._context.pools.change.submit(lambda app: end_served(app.parts, ended)).result()
-        self._renew([record for record in records if record.link_host is not None])
+        linked = [record for record in records if record.link_host is not None]
+        self._renew(linked)
+        self._release_unused(
+            [one.id for one in linked if one.claim and one.claim.late and one.claim.is_bound]
+        )
 
     def _read_ca(self, host: str) -> str:
         """The certificate of this host's authority; what it signs is made anew in time."""
@@ -143,6 +149,12 @@ class LinkService:
             start_listener(self._machine, listen)
         return find_listener(self._machine) is not None
 
+    def _release_unused(self, late: list[str]) -> None:
+        """Leases whose dialer has gone without a word, as where the daemon was ended before it."""
+        if unused := [id_ for id_ in late if id_ not in self._broker.dialing]:
+            submit = self._context.pools.change.submit
+            submit(lambda app: release_unused(app.parts, unused)).result()
+
     def _renew(self, records: list[AttachmentRecord]) -> None:
         """Certificates and addresses of attachments whose GPU is another host's."""
         for record in records:
@@ -159,7 +171,8 @@ class LinkService:
 @asynccontextmanager
 async def serve_links(context: Context) -> AsyncIterator[None]:
     """Serves until the end of the block."""
-    broker, service = Broker(context), LinkService(context)
+    broker = Broker(context)
+    service = LinkService(context, broker)
     try:
         await broker.start()
     except OSError as error:

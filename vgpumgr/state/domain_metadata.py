@@ -183,6 +183,8 @@ def _describe_priority(part: SharePart | None) -> str | None:
 def _describe_claim(claim: ClaimPart | None) -> str | None:
     if claim is None:
         return None
+    if claim.late:  # its lease comes and goes
+        return f"{claim.name}  0 0 {claim.via} late"
     number = f" {claim.number}" if claim.number or claim.via else ""
     via = f" {claim.via}" if claim.via else ""
     return f"{claim.name} {claim.host} {claim.token}{number}{via}"
@@ -192,9 +194,10 @@ def _rebuild_claim(text: str | None) -> ClaimPart | None:
     if text is None:
         return None
     name, host, token, *more = text.split(" ")
-    if len(more) > 2:
+    if len(more) > 3 or more[2:] not in ([], ["late"]):
         raise ValueError(f"no claim: {text!r}")
-    return ClaimPart(name, host, int(token), int(*more[:1]), *more[1:])
+    number, via, *late = (*more, *("0", "")[len(more) :])
+    return ClaimPart(name, host, int(token), int(number), via, late=bool(late))
 
 
 def _rebuild_channel(note: AttachmentNote) -> ChannelPart | None:

@@ -131,9 +131,11 @@ class SeenPool:
 class Leases(Protocol):
     """The leases of this host. What changes the store raises PoolStoreError where that does not answer."""
 
-    def find(self, claim: str) -> Sequence[LeasedGpu]:
-        """The GPUs that a claim reserves here, and nothing uses yet. Raises ClaimNotFoundError, ClaimNotGrantedError,
-        ClaimUnusableError, ClaimInUseError, PoolNotFoundError, PoolMemberError, PoolStoreError.
+    def find(self, claim: str, *, may_wait: bool = False) -> Sequence[LeasedGpu]:
+        """The GPUs that a claim reserves here, or on a host that offers them over the network, and nothing uses yet.
+        ``may_wait``: the lease of a claim that binds late may begin with the first call, on such a host. Raises
+        ClaimNotFoundError, ClaimNotGrantedError, ClaimUnusableError, ClaimInUseError, PoolNotFoundError,
+        PoolMemberError, PoolStoreError.
         """
 
     def bind(self, claim: str, process: ProcessId, boot_id: str) -> BoundClaim:
@@ -142,9 +144,14 @@ class Leases(Protocol):
         and ClaimUnusableError for one by which no command can run: it would wait in vain.
         """
 
-    def find_late(self, claim: str) -> LeasedGpu:
-        """What an attachment has by a claim that binds late, and whose lease begins with its first call. Raises as
-        ``find``.
+    def bind_linked(self, claim: str, process: ProcessId, boot_id: str) -> LeasedGpu | str:
+        """The lease of a claim that binds late, for this process: on any host that it may be on and that offers its
+        GPUs over the network. While it waits: why, in words; ask again. Raises as ``bind`` and ``find``.
+        """
+
+    def unbind(self, claim: str, process: ProcessId, boot_id: str) -> None:
+        """This process wants the lease of a claim that binds late no more; nothing where that is used. Raises
+        PoolStoreError.
         """
 
     def find_served(self, request: LinkRequest) -> tuple[LeasedGpu, ClaimUser]:
@@ -172,7 +179,7 @@ class Leases(Protocol):
 class NoLeases:
     """Those of a host that is in no pool."""
 
-    def find(self, claim: str) -> Sequence[LeasedGpu]:
+    def find(self, claim: str, *, may_wait: bool = False) -> Sequence[LeasedGpu]:  # noqa: ARG002
         """See ``Leases``."""
         raise _refuse(claim)
 
@@ -180,9 +187,12 @@ class NoLeases:
         """See ``Leases``."""
         raise _refuse(claim)
 
-    def find_late(self, claim: str) -> LeasedGpu:
+    def bind_linked(self, claim: str, process: ProcessId, boot_id: str) -> LeasedGpu | str:  # noqa: ARG002
         """See ``Leases``."""
         raise _refuse(claim)
+
+    def unbind(self, claim: str, process: ProcessId, boot_id: str) -> None:
+        """See ``Leases``: nothing is wanted."""
 
     def find_served(self, request: LinkRequest) -> tuple[LeasedGpu, ClaimUser]:
         """See ``Leases``."""

@@ -188,7 +188,7 @@ def _make_link_spec(record: AttachmentRecord, memory_bytes: int) -> ChannelSpec:
         memory_bytes=memory_bytes,
         number=record.number,
         socket_owner=channel.qemu_owner,
-        link=LinkTarget(claim.via, claim.host, claim.name),
+        link=LinkTarget(claim.via, claim.host, claim.name, claim.late),
     )
 
 

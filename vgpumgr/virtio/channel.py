@@ -26,24 +26,20 @@ LIVE_RING_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class LinkTarget:
-    """Another host of the pool, which runs a channel's calls: this host's name, that one's, and the claim whose lease is
-    there. ``host`` is empty where a lease is asked for with the first call.
+    """Another host of the pool, which runs a channel's calls: this host's name, that one's, and the claim whose lease
+    is there. ``is_late``: the lease begins with the first call, and ``host`` is empty without it.
     """
 
     own: str
     host: str
     claim: str
-
-    @property
-    def is_late(self) -> bool:
-        """Whether its lease begins with the first call."""
-        return not self.host
+    is_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelSpec:
-    """A channel to start. ``cuda_device`` is what CUDA_VISIBLE_DEVICES must say (``MIG-...``, ``GPU-...``); of a channel
-    with a ``link`` it is empty.
+    """A channel to start. ``cuda_device`` is what CUDA_VISIBLE_DEVICES must say (``MIG-...``, ``GPU-...``), and empty
+    of a channel with a ``link``.
     """
 
     id: str

@@ -1,8 +1,9 @@
 """Links between hosts of a pool: calls of a guest that a GPU of another host runs (docs/adr/0028).
 
-On the host of the VM a channel has ``vgpumgr-relay`` in the place of the worker, and ``vgpumgr-dial`` beside its keeper,
-which has the network that the relay has not. On the host of the GPU ``vgpumgr-link`` listens, and is a client of a
-channel there. This file starts them, and writes what they read; who may connect the daemon says (``server/links.py``).
+On the host of the VM a channel has ``vgpumgr-relay`` in the place of the worker, and ``vgpumgr-dial`` beside its
+keeper, which has the network that the relay has not. On the host of the GPU ``vgpumgr-link`` listens, and is a client
+of a channel there. This file starts them, and writes what they read; the daemon says who may connect
+(``server/links.py``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from vgpumgr.errors import ChannelStartError
@@ -53,10 +55,10 @@ class LinkPeer:
     addresses: tuple[str, ...] = ()
 
 
-def read_peers(machine: Machine) -> Mapping[str, LinkPeer]:
+def read_peers(state_dir: Path) -> Mapping[str, LinkPeer]:
     """The hosts that this one knew last, by name; a file that cannot be read says nothing."""
     try:
-        text = (get_directory(machine) / _PEERS).read_text()
+        text = (state_dir / "link" / _PEERS).read_text()
         return {peer.name: peer for peer in decode(tuple[LinkPeer, ...], json.loads(text))}
     except (OSError, ValueError):
         return {}
@@ -95,10 +97,9 @@ def write_link(
     write_client(machine, target.own, target.claim, attachment, link, uid)
     if target.is_late:
         _write_changed(link / "late", "")
-        if not (link / "address").exists():
-            _write_changed(link / "address", f"broker {get_broker(machine)}\n")
+        _write_changed(link / "address", f"broker {get_broker(machine)}\n")
         return
-    peer = read_peers(machine).get(target.host)
+    peer = read_peers(machine.state_dir).get(target.host)
     if peer is None or not peer.addresses:
         raise ChannelStartError(
             f"the link to host {target.host} cannot be made",
@@ -160,7 +161,7 @@ def read_listen(machine: Machine) -> tuple[str, ...]:
     pid = find_listener(machine)
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-        return tuple(b for a, b in zip(words, words[1:], strict=False) if a == "--listen")
+        return tuple(b for a, b in pairwise(words) if a == "--listen")
     return ()
 
 

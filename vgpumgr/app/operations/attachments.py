@@ -124,7 +124,7 @@ class AttachmentService:
     def _plan_attach(self, request: AttachRequest) -> Planned:
         parts = self._parts
         vm = parts.hypervisor.read_vm(request.vm)
-        request, leased = resolve_claim(parts, request)
+        request, leased = resolve_claim(parts, request, may_wait=True)
         names = {
             secrets.token_hex(4): str(uuid.uuid4()) for _ in range(len(leased) or request.count)
         }

@@ -23,16 +23,16 @@ _ALL = "share:1/1"
 
 
 def resolve_claim(
-    parts: Parts, request: AttachRequest
+    parts: Parts, request: AttachRequest, *, may_wait: bool = False
 ) -> tuple[AttachRequest, Sequence[LeasedGpu]]:
     """The request with the profile that its claim gives, and the first of its GPUs; and all of them. Without a claim it
-    is as it is, and there are none. Raises UsageError for options that contradict the claim, and what ``Leases.find``
-    raises.
+    is as it is, and there are none. ``may_wait``: a claim that binds late may have its lease later. Raises UsageError
+    for options that contradict the claim, and what ``Leases.find`` raises.
     """
     check_options(request)
     if request.claim is None:
         return request, ()
-    leased = parts.leases.find(request.claim)
+    leased = parts.leases.find(request.claim, may_wait=may_wait)
     if leased[0].link is not None:
         check_link(request)
         profile = make_link_slice(leased[0]).profile
@@ -102,9 +102,7 @@ def recover_claims(
     does not answer it raises PoolStoreError with ``strict``, and else says so.
     """
     records = {record.id: record for record in parts.store.list_attachments()}
-    claims = [
-        record for record in records.values() if record.claim is not None and record.claim.host
-    ]
+    claims = [one for one in records.values() if one.claim is not None and not one.claim.late]
     if dry_run:  # one that is half attached is undone before
         claims = [record for record in claims if record.state is AttachmentState.ATTACHED]
     try:
