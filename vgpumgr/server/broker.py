@@ -3,7 +3,8 @@
 ``vgpumgr-link`` asks for each guest process of another host: {"link": {"host", "claim", "attachment", "pid", "name"}},
 and gets {"ok": true} with a connection to the agent of the channel, or {"error": TEXT}. The dialer of an attachment
 whose claim binds late asks {"dial": ATTACHMENT}, and gets {"wait": TEXT} while the claim waits, and then
-{"tcp": [[HOST, PORT], ...]}: the lease ends when it closes the connection. One question is one line, and one connection.
+{"tcp": [[HOST, PORT], ...]}: the lease ends when it closes the connection. A question is one line, on a connection of
+its own.
 """
 
 from __future__ import annotations

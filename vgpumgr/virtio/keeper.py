@@ -17,7 +17,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -46,6 +46,8 @@ from vgpumgr.virtio.channel import (
     HostLibrary,
 )
 from vgpumgr.virtio.channel_status import describe, describe_hanging, refuse_memory
+from vgpumgr.virtio.keeper_options import KEEPER_PROGRAM as KEEPER_PROGRAM
+from vgpumgr.virtio.keeper_options import KeeperOptions as KeeperOptions
 from vgpumgr.virtio.links import (
     DIAL_PROGRAM,
     GRACE_S,
@@ -62,7 +64,6 @@ from vgpumgr.virtio.sandbox import (
     choose_user_id,
     find_obstacle,
     is_unconfined,
-    list_sandbox_options,
     list_written,
     make_cgroups,
     read_cgroups,
@@ -79,10 +80,6 @@ from vgpumgr.virtio.share_time import (
     read_time,
 )
 
-KEEPER_PROGRAM = LIB_DIR / "bin" / "vgpumgr-keeper"
-DEFAULT_SIZE_BYTES = 64 << 20
-"""Ring memory for 16 guest processes; a guest on q35 can place a hot-plugged BAR of 1 MiB only."""
-
 
 class KeeperError(VgpumgrError):
     """The channel's keeper could not be started, or does not answer."""
@@ -90,52 +87,6 @@ class KeeperError(VgpumgrError):
     id: ClassVar[str] = "VG071"
     exit_code: ClassVar[Exit] = Exit.ERROR
     http_status: ClassVar[int] = 503
-
-
-@dataclass(frozen=True, slots=True)
-class KeeperOptions:
-    """How to start a keeper; ``socket_owner`` is (uid, gid) of QEMU, which must connect."""
-
-    worker: Path
-    worker_args: Sequence[str] = ()
-    shm_size_bytes: int = DEFAULT_SIZE_BYTES
-    serial: Path | None = None
-    socket_owner: tuple[int, int] | None = None
-    socket_mode: int = 0o600
-    env: Mapping[str, str] = field(default_factory=dict)
-    #: the worker's device nodes; see ``host.gpu_nodes``
-    devices: Sequence[str] = ()
-    #: None: unless the environment allows a worker without a sandbox
-    confined: bool | None = None
-    #: directories of control groups, which are there
-    cgroups: Sequence[str] = ()
-    #: of a share: percent of the GPU's time, what that means, and the socket of the GPU's arbiter
-    compute: float | None = None
-    compute_policy: str | None = None
-    priority: str = "normal"
-    arbiter: Path | None = None
-
-    def arguments(self, directory: Path) -> list[str]:
-        """The keeper's command line."""
-        words = [str(KEEPER_PROGRAM), "--dir", str(directory), "--worker", str(self.worker)]
-        words += ["--shm-size", str(self.shm_size_bytes), "--socket-mode", f"{self.socket_mode:o}"]
-        if self.serial is not None:
-            words += ["--serial", str(self.serial)]
-        if self.socket_owner is not None:
-            words += ["--socket-owner", f"{self.socket_owner[0]}:{self.socket_owner[1]}"]
-        for name, value in self.env.items():
-            words += ["--env", f"{name}={value}"]
-        environ = {**os.environ, **self.env}
-        if not is_unconfined(environ) if self.confined is None else self.confined:
-            words += list_sandbox_options(
-                directory, self.worker, self.worker_args, environ, self.devices
-            )
-        for path in self.cgroups:
-            words += ["--cgroup", path]
-        if self.compute is not None:
-            words += ["--compute", str(self.compute), "--compute-policy", str(self.compute_policy)]
-            words += ["--priority", self.priority, "--arbiter", str(self.arbiter)]
-        return [*words, "--detach", "--", *self.worker_args]
 
 
 @dataclass(frozen=True, slots=True)
