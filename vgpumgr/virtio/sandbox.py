@@ -136,6 +136,8 @@ def _list_read(
             places.append(word.removeprefix("--link="))
         if word.startswith("--math="):
             places += word.removeprefix("--math=").split(os.pathsep)
+        if word.startswith("--link="):  # of a relay: certificates, and the socket of its dialer
+            places.append(word.removeprefix("--link="))
     if machine := environ.get("VGPUMGR_SIM"):
         places.append(f"{machine}/memory")
     yield from (os.path.normpath(place) for place in places if Path(place).exists())
