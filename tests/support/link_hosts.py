@@ -62,6 +62,8 @@ def two_hosts(offers: bool = True) -> Iterator[LinkHosts]:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgl")))
         etcd = stack.enter_context(Etcd(directory).running())
         a, b = (stack.enter_context(started_machine()) for _ in range(2))
+        for host in (a, b):  # users of their own go through it, as through /run/vgpumgr
+            host.root.chmod(0o711)
         address = f"127.0.0.1:{find_ports(1)[0]}"
         if offers:
             (b.root / MACHINE / "host").mkdir(exist_ok=True)

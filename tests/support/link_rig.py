@@ -54,7 +54,11 @@ class Authority:
         return cls(name, key, builder.sign(key, hashes.SHA256()))
 
     def issue(
-        self, directory: Path, subject: dict[x509.ObjectIdentifier, str], *, lasts: datetime.timedelta = DAY
+        self,
+        directory: Path,
+        subject: dict[x509.ObjectIdentifier, str],
+        *,
+        lasts: datetime.timedelta = DAY,
     ) -> None:
         """Writes ``cert.pem`` and ``key.pem``; a certificate that lasts less than no time has expired."""
         key = ec.generate_private_key(ec.SECP256R1())
@@ -70,7 +74,9 @@ class Authority:
         directory.mkdir(exist_ok=True)
         write(directory / "cert.pem", encode(certificate))
         text = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
         )
         write(directory / "key.pem", text)
 
@@ -87,7 +93,10 @@ def write(path: Path, text: bytes) -> None:
 
 
 def _begin(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, lasts: datetime.timedelta
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    lasts: datetime.timedelta,
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     first = now - DAY if lasts > datetime.timedelta() else now - 2 * DAY
@@ -102,7 +111,9 @@ def _begin(
     )
 
 
-def client_name(host: str = "a", claim: str = "claim1", attachment: str = "00000001") -> dict[x509.ObjectIdentifier, str]:
+def client_name(
+    host: str = "a", claim: str = "claim1", attachment: str = "00000001"
+) -> dict[x509.ObjectIdentifier, str]:
     """The subject of an attachment's certificate."""
     return {
         NameOID.ORGANIZATION_NAME: host,
@@ -114,7 +125,9 @@ def client_name(host: str = "a", claim: str = "claim1", attachment: str = "00000
 class Broker:
     """In the place of a daemon: answers each line by ``answer``; a path in it is connected to and given along."""
 
-    def __init__(self, path: Path, answer: Callable[[dict[str, object]], dict[str, object] | None]) -> None:
+    def __init__(
+        self, path: Path, answer: Callable[[dict[str, object]], dict[str, object] | None]
+    ) -> None:
         self.answer = answer
         self.asked: list[dict[str, object]] = []
         self.open = 0
@@ -255,7 +268,13 @@ class Far:
 
     def start(self) -> None:
         """The listener, and waits until it listens."""
-        words = [self.program, "--listen", f"127.0.0.1:{self.port}", "--identity", self.directory / "identity"]
+        words = [
+            self.program,
+            "--listen",
+            f"127.0.0.1:{self.port}",
+            "--identity",
+            self.directory / "identity",
+        ]
         words += ["--peers", self.directory / "peers", "--broker", self.directory / "broker.sock"]
         if os.geteuid() == 0:
             words += ["--user", "1879048186:1879048186"]
@@ -280,7 +299,10 @@ class Far:
             write(self.directory / "peers" / f"{one.name}.pem", encode(one.certificate))
 
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self.listener.poll() is None:
             self.stop()
@@ -341,7 +363,10 @@ class Near(Rig):
             return found["sessions"]
 
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         super().__exit__(kind, value, trace)
         if self.dialer is not None:

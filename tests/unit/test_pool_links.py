@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,6 @@ from tests.support.pool_host import PoolHost, choose_machine
 from vgpumgr.app.operations.late_links import ask_late, bind_late, release_late, release_unused
 from vgpumgr.app.operations.runs import start_run
 from vgpumgr.errors import (
-    AlreadyAttachedError,
     BackendUnsupportedError,
     ClaimInUseError,
     ClaimNotGrantedError,
@@ -22,7 +22,7 @@ from vgpumgr.errors import (
     UsageError,
     VgpumgrError,
 )
-from vgpumgr.host.process import ProcessId
+from vgpumgr.host.process import ProcessId, read_identity
 from vgpumgr.model.attachment import ServedPart
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.pool.control.records import (
@@ -38,7 +38,7 @@ from vgpumgr.pool.control.records import (
     use_key,
 )
 from vgpumgr.pool.leaving import leave_pool, remove_host
-from vgpumgr.pool.links import list_ended, write_offer
+from vgpumgr.pool.links import list_ended, list_seen, write_offer, write_seen_links
 from vgpumgr.pool.membership import open_pool
 from vgpumgr.pool.store.interface import Delete, Put, Transaction
 from vgpumgr.state.domain_metadata import describe_record, rebuild_records
@@ -47,7 +47,9 @@ from vgpumgr.virtio.links import LINK_DIRECTORY, read_peers
 
 SHARE, ADDRESS = "share:8GiB,30%", "10.0.0.5:7443"
 B = HostRecord("b", "machine-b", HostState.READY, "the authority of b", (ADDRESS,))
-DIALER = ProcessId(1, 0)
+_OWN = read_identity(os.getpid())
+assert _OWN is not None
+DIALER = _OWN
 
 
 def write(*changes: Put | Delete) -> None:
@@ -101,17 +103,14 @@ def test_a_vm_gets_what_a_lease_on_another_host_reserves(host: PoolHost) -> None
 
 
 def test_a_command_runs_on_a_gpu_of_another_host(host: PoolHost) -> None:
-    import os
-
     host.claim("train", SHARE, where=["b"])
     asked: dict[str, Any] = {"name": "r", "command": "c", "pid": os.getpid(), "claim": "train"}
     dry = start_run(host.parts, dry_run=True, **asked)
-    assert (dry.plan.result.gpu, dry.plan.result.profile) == (None, SHARE)
+    assert (dry.plan.result["gpu"], dry.plan.result["profile"]) == (None, SHARE)
     document = start_run(host.parts, **asked)
     assert document.attachment is not None
     assert document.attachment.backend == "link"
     assert [use.noun for use in host.view().uses.values()] == ["run"]
-    refuse(AlreadyAttachedError, lambda: start_run(host.parts, **asked))
     refuse(ClaimInUseError, lambda: start_run(host.parts, **asked | {"name": "other"}))
 
 
@@ -231,11 +230,40 @@ def test_a_host_serves_what_the_store_says_only(host: PoolHost) -> None:
     use = replace(use, claim="mine", host="a", via="b", attachment="there", token=token)
     write(put(use))
     leased, user = host.leases.find_served(wanted)
-    assert (leased.gpu, leased.memory_bytes, user.name) == (view.gpus["a/0000"].uuid, 8 << 30, "vm01")
-    for other in (replace(wanted, host="a"), replace(wanted, attachment="x"), replace(wanted, host="c")):
+    assert (leased.gpu, leased.memory_bytes, user.name) == (
+        view.gpus["a/0000"].uuid,
+        8 << 30,
+        "vm01",
+    )
+    for other in (
+        replace(wanted, host="a"),
+        replace(wanted, attachment="x"),
+        replace(wanted, host="c"),
+    ):
         refuse(ClaimNotGrantedError, lambda other=other: host.leases.find_served(other))  # type: ignore[misc]
     write(put(replace(use, token=token - 1)))
     refuse(ClaimNotGrantedError, lambda: host.leases.find_served(wanted))
+
+
+def test_what_has_become_of_the_other_host_is_drift(host: PoolHost) -> None:
+    host.claim("train", SHARE, where=["b"])
+    attach(host)
+
+    def see() -> list[str]:
+        view, records = host.view(), host.bench.store.list_attachments()
+        write_seen_links(host.machine, list_seen(view, records))
+        return host.list_drift()
+
+    assert see() == []
+    write(put(replace(B, links=())))
+    assert see() == ["link-down"]
+    write(put(B), Delete(alive_key("b")))
+    assert see() == ["link-down"]
+    lease = host.view().leases["b/train"]
+    write(Put(alive_key("b"), str(Life("machine-b"))), put(lease))
+    assert see() == ["claim-lost"]
+    write(Delete(lease.key))
+    assert see() == ["claim-lost"]
 
 
 def test_a_claim_that_binds_late_has_its_lease_while_programs_run(host: PoolHost) -> None:

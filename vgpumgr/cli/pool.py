@@ -10,6 +10,7 @@ from typer import Argument, Context, Option
 from vgpumgr.cli import classes
 from vgpumgr.cli.backend import find_pool_host, init_pool, join_pool, leave_pool, open_pool
 from vgpumgr.cli.classes import POLICIES, format_free, read_policy
+from vgpumgr.cli.identity import identity
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
     ABSENT,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from vgpumgr.pool.store.gateway import Endpoints
 
 app = App()
+app.single("identity")(identity)
 app.add_typer(classes.app, name="class", help="How GPUs are provided, and by which policy.")
 _SCHEMA = "vgpumgr/v1"
 _ERRORS = FileErrors(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from vgpumgr.errors import (
     ClaimInUseError,
@@ -49,6 +50,7 @@ from vgpumgr.pool.links import (
     find_use,
     list_offering,
     list_peers,
+    read_seen_links,
     refuse,
 )
 from vgpumgr.pool.membership import LOCK_NAME, Pool, open_pool_of, read_membership, read_seen
@@ -262,8 +264,9 @@ class PoolLeases:
         except (NotPermittedError, PoolStoreError):
             return None
         seen = read_seen(self._machine)
-        is_ours = membership is not None and seen is not None and seen.host == membership.host
-        return seen if is_ours else None
+        if membership is None or seen is None or seen.host != membership.host:
+            return None
+        return replace(seen, links=read_seen_links(self._machine))
 
     def read_server(self) -> str | None:
         """See ``Leases``."""

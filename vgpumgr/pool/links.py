@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from vgpumgr.errors import ClaimNotFoundError, ClaimNotGrantedError
-from vgpumgr.model.attachment import ClaimPart, ServedPart
+from vgpumgr.errors import (
+    ClaimNotFoundError,
+    ClaimNotGrantedError,
+    NotPermittedError,
+    PoolMemberError,
+    PoolNotFoundError,
+)
+from vgpumgr.host.files import PRIVATE, replace_file
+from vgpumgr.host.machine import Machine, find_machine
+from vgpumgr.model.attachment import AttachmentRecord, ClaimPart, ServedPart
+from vgpumgr.model.codec import decode, encode
 from vgpumgr.pool.control.records import (
     LINKS,
     ClaimRecord,
@@ -18,11 +29,14 @@ from vgpumgr.pool.control.records import (
     find_claim,
     put,
 )
-from vgpumgr.pool.membership import Pool
+from vgpumgr.pool.membership import Pool, read_membership
 from vgpumgr.pool.store.interface import Transaction
-from vgpumgr.state.leases import LeasedGpu, LinkedGpu, LinkRequest
-from vgpumgr.virtio.links import LinkPeer
+from vgpumgr.state.leases import LeasedGpu, LinkedGpu, LinkRequest, SeenLink
+from vgpumgr.virtio.identity import ensure_identity, get_directory
+from vgpumgr.virtio.links import LinkPeer, read_listen
 
+#: beside the identity: what the process that serves knew last of links
+_SEEN = "seen.json"
 #: for who would attach there; the daemon's page says more
 _ADVICE = "[link] listen in vgpumgr.toml of host {host}, whose daemon then offers its GPUs"
 
@@ -118,6 +132,66 @@ def _is_used(view: View, host: str, part: ServedPart) -> bool:
         return find_use(view, request, host)[1].token == part.token
     except (ClaimNotFoundError, ClaimNotGrantedError):
         return False
+
+
+def list_seen(view: View, records: Sequence[AttachmentRecord]) -> tuple[SeenLink, ...]:
+    """What the pool says of attachments whose GPUs are those of other hosts, and that have a lease now."""
+    found = []
+    for record in records:
+        part = record.claim
+        if part is None or not part.is_bound:
+            continue
+        lease = view.leases.get(f"{part.host}/{part.name}")
+        token = None if lease is None or lease.is_ending else view.find_token(lease)
+        other = view.hosts.get(part.host)
+        is_heard, is_offered = part.host in view.alive, bool(other and other.links)
+        found.append(SeenLink(record.id, part.host, token, is_heard, is_offered))
+    return tuple(found)
+
+
+def read_seen_links(machine: Machine) -> tuple[SeenLink, ...]:
+    """What ``list_seen`` answered last; a file that cannot be read says nothing."""
+    try:
+        text = (get_directory(machine) / _SEEN).read_text()
+        return decode(tuple[SeenLink, ...], json.loads(text))
+    except (OSError, ValueError):
+        return ()
+
+
+def write_seen_links(machine: Machine, seen: Sequence[SeenLink]) -> None:
+    """Keeps it for who only shows it. Raises OSError."""
+    if tuple(seen) != read_seen_links(machine):
+        text = json.dumps(encode(tuple(seen))) + "\n"
+        replace_file(get_directory(machine) / _SEEN, text, PRIVATE)
+
+
+def show_identity(name: str | None, *, rotate: bool) -> dict[str, Any]:
+    """This machine's identity for links, which is made where there is none, or anew. Raises PoolNotFoundError,
+    PoolMemberError, NotPermittedError.
+    """
+    machine = find_machine(name)
+    membership = read_membership(machine)
+    if membership is None:
+        raise PoolNotFoundError(
+            "this host is in no pool", hint="vgpumgr pool init, or vgpumgr pool join --etcd URL"
+        )
+    if membership.host is None:
+        raise PoolMemberError("this machine is no host of the pool", hint="vgpumgr pool join")
+    try:
+        found = ensure_identity(machine, membership.host, rotate=rotate)
+    except OSError as error:
+        raise NotPermittedError(
+            "cannot read or write this host's identity", cause=str(error), hint="the same with sudo"
+        ) from error
+    return {
+        "host": found.name,
+        "fingerprint": found.fingerprint,
+        "ca": found.ca,
+        "ca_ends_s": found.ca_ends_s,
+        "listener_ends_s": found.server_ends_s,
+        "listens": list(read_listen(machine)),
+        "rotated": rotate,
+    }
 
 
 def write_offer(pool: Pool, view: View, ca: str, addresses: tuple[str, ...]) -> bool:

@@ -4,7 +4,7 @@
 and gets {"ok": true} with a connection to the agent of the channel, or {"error": TEXT}. The dialer of an attachment
 whose claim binds late asks {"dial": ATTACHMENT}, and gets {"wait": TEXT} while the claim waits, and then
 {"tcp": [[HOST, PORT], ...]}: the lease ends when it closes the connection. A question is one line, on a connection of
-its own.
+its own; a dialer asks again on the same one.
 """
 
 from __future__ import annotations
@@ -142,24 +142,25 @@ class Broker:
         directory = self._context.machine.run_dir / "channels" / attachment
         if not re.fullmatch(r"[0-9a-f]+", attachment) or not directory.is_dir():
             raise UsageError("no such channel")
-        # a dialer has the user of its channel's keeper, and no other one
-        if caller.uid not in (0, os.geteuid(), choose_user_id(directory) + 1):
+        # a dialer has the user of its channel's relay
+        if caller.uid not in (0, os.geteuid(), choose_user_id(directory)):
             raise UsageError("another user's channel")
         dialer = read_identity(caller.pid)
         if dialer is None:
             raise UsageError("the dialer has ended")
         self.dialing.append(attachment)
         try:
-            is_there = await self._wait_for_lease(sock, attachment, dialer)
-            if is_there:
-                call = partial(bind_late, attachment=attachment, dialer=dialer, directory=directory)
+            call = partial(bind_late, attachment=attachment, dialer=dialer, directory=directory)
+            while await self._wait_for_lease(sock, attachment, dialer):
                 found = await self._context.pools.change.run(lambda app: call(app.parts))
                 if isinstance(found, str):
                     raise DaemonBusyError(found)
                 self._context.cache.forget()
                 addresses = [list(split_address(text)) for text in found.addresses]
                 await _send(sock, {"tcp": addresses})
-                await asyncio.get_running_loop().sock_recv(sock, 1)
+                # the same for its next session, or for one whose link was cut
+                if (await _read_line(sock)).get("dial") != attachment:
+                    raise UsageError("a dialer asks for its own channel")
         finally:
             self.dialing.remove(attachment)
             if attachment not in self.dialing:

@@ -20,7 +20,7 @@ from vgpumgr.errors import VgpumgrError, explain_unexpected
 from vgpumgr.host.machine import Machine, read_boot_id
 from vgpumgr.model.attachment import AttachmentRecord
 from vgpumgr.pool.control.records import LINKS, View
-from vgpumgr.pool.links import list_ended, list_peers, write_offer
+from vgpumgr.pool.links import list_ended, list_peers, list_seen, write_offer, write_seen_links
 from vgpumgr.pool.membership import Pool, open_pool_of, read_membership, read_stamp
 from vgpumgr.pool.serving import Changes
 from vgpumgr.server.broker import Broker
@@ -122,9 +122,11 @@ class LinkService:
         write_offer(pool, view, ca, self._settings.addresses if is_listening else ())
         records = self._store.list_attachments()
         served = {record.id: record.served for record in records if record.served is not None}
-        if ended := list_ended(view, host, served):
+        ended = list_ended(view, host, served) if self._settings.listen else list(served)
+        if ended:
             self._context.pools.change.submit(lambda app: end_served(app.parts, ended)).result()
         linked = [record for record in records if record.link_host is not None]
+        write_seen_links(self._machine, list_seen(view, linked))
         self._renew(linked)
         self._release_unused(
             [one.id for one in linked if one.claim and one.claim.late and one.claim.is_bound]

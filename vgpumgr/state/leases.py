@@ -104,6 +104,19 @@ class SeenLease:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenLink:
+    """What the pool said last of an attachment here whose GPU is another host's: the token of the lease there (None:
+    there is none), and whether that host is heard and offers its GPUs.
+    """
+
+    attachment: str
+    host: str
+    token: int | None
+    is_heard: bool
+    is_offered: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SeenPool:
     """The pool as the process that serves for this host knew it last. A file has it, so that nothing waits for the
     store which only shows it.
@@ -121,6 +134,8 @@ class SeenPool:
     revision: int = 0
     #: whether the pool does not have this host any more, so that its leases are over
     is_removed: bool = False
+    #: of attachments whose GPUs are those of other hosts; empty in the file, which another process writes
+    links: tuple[SeenLink, ...] = ()
     IGNORES_UNKNOWN: ClassVar[bool] = True
 
     def find_lease(self, claim: str) -> SeenLease | None:

@@ -377,9 +377,8 @@ class KeeperChannels:
             env=self._machine.variables,
             confined=spec.confined,
         )
+        start_dialer(keeper.directory, user)
         keeper.start(options)
-        # the keeper's own, which the relay is not
-        start_dialer(keeper.directory, user + 1)
 
     def _find_arbiter(self, spec: ChannelSpec) -> Path | None:
         """The socket of the arbiter of what a share is of, which runs from now on."""

@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -122,7 +123,9 @@ def format_addresses(peer: LinkPeer) -> str:
 
 
 def start_dialer(directory: Path, uid: int) -> None:
-    """Starts the dialer of a channel whose keeper runs; it ends with the keeper. Raises ChannelStartError."""
+    """Starts the dialer of a channel whose keeper is started next; it ends with that. ``uid`` is the relay's. Raises
+    ChannelStartError.
+    """
     words = [str(DIAL_PROGRAM), "--dir", str(directory / LINK_DIRECTORY)]
     words += ["--keeper-lock", str(directory / "keeper.pid")]
     if os.geteuid() == 0:
@@ -197,14 +200,9 @@ def get_link_owner() -> tuple[int, int]:
     return os.geteuid(), os.getegid()
 
 
-def start_agent(paths: ChannelPaths, owner: tuple[int, int]) -> None:
-    """Starts the guest's agent of a channel that is served to another host; one that runs is no error. Raises
-    ChannelStartError.
-    """
+def start_agent(paths: ChannelPaths, owner: tuple[int, int]) -> int:
+    """Starts the guest's agent of a channel that is served to another host; its process. Raises ChannelStartError."""
     directory = Path(paths.control).parent.parent
-    with contextlib.suppress(OSError):
-        connect_agent(paths).close()
-        return
     stop_agent(directory)
     words = [str(AGENT_PROGRAM), *list_agent_options(paths, str(_get_agent(paths)), serial=False)]
     user, group = owner if os.geteuid() == 0 else (None, None)
@@ -221,6 +219,7 @@ def start_agent(paths: ChannelPaths, owner: tuple[int, int]) -> None:
     # it outlives this process, and is no zombie while this one lives
     threading.Thread(target=process.wait, name="link-agent", daemon=True).start()
     replace_file(directory / _AGENT_PID, f"{process.pid}\n", PRIVATE)
+    return process.pid
 
 
 def connect_agent(paths: ChannelPaths) -> socket.socket:
@@ -247,16 +246,20 @@ def _get_agent(paths: ChannelPaths) -> Path:
 
 
 def _start(words: Sequence[str], what: str) -> None:
-    """Runs a program that detaches itself. Raises ChannelStartError."""
-    try:
-        done = subprocess.run(
-            words, capture_output=True, text=True, timeout=_START_S, check=False, cwd="/"
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ChannelStartError(f"{what} does not start", cause=str(error)) from error
-    if done.returncode:
-        cause = done.stderr.strip() or f"exit status {done.returncode}"
-        raise ChannelStartError(f"{what} does not start", cause=cause)
+    """Runs a program that detaches itself, and keeps its standard error. Raises ChannelStartError."""
+    with tempfile.TemporaryFile() as log:
+        try:
+            done = subprocess.run(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=_START_S, check=False,
+                cwd="/",
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ChannelStartError(f"{what} does not start", cause=str(error)) from error
+        if done.returncode:
+            log.seek(0)
+            text = log.read().decode(errors="replace").strip()
+            cause = text or f"exit status {done.returncode}"
+            raise ChannelStartError(f"{what} does not start", cause=cause)
 
 
 def _write_changed(path: Path, text: str, mode: int = 0o644) -> None:

@@ -1,7 +1,7 @@
 """What this host gives to attachments of other hosts of its pool, over the network: a channel on the slice that a lease
 reserves here, as ``run`` makes one, for as long as the other host's attachment uses the lease.
 
-The channel belongs to ``vgpumgr-link``, whose processes are its guest's programs.
+Processes of ``vgpumgr-link`` are the programs of its guest; the channel belongs to the guest's agent.
 """
 
 from __future__ import annotations
@@ -65,9 +65,19 @@ def serve_link(parts: Parts, request: LinkRequest, listener: int) -> ChannelPath
     if record is None:
         record = _start(parts, request, leased, user, listener)
     paths = parts.channels.paths(record.id)
-    start_agent(paths, get_link_owner())
+    if not _answers(paths):
+        _belong_to(parts, record, start_agent(paths, get_link_owner()))
     _await_agent(parts, record, paths)
     return paths
+
+
+def _belong_to(parts: Parts, record: AttachmentRecord, agent: int) -> None:
+    """The channel is the agent's from now on: it ends with that, and outlives the listener."""
+    identity = read_identity(agent)
+    assert record.run is not None
+    if identity is not None:
+        run = replace(record.run, pid=agent, start_ticks=identity.start_ticks)
+        parts.store.save_attachment(replace(record, run=run))
 
 
 def list_served(parts: Parts) -> dict[str, ServedPart]:
