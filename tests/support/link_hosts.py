@@ -1,4 +1,4 @@
-"""Two hosts of one pool on one machine: the daemon of ``b`` offers its GPUs over the network, that of ``a`` uses them."""
+"""Two hosts of one pool on one machine: the daemon of ``b`` offers its GPUs over the network, ``a`` uses them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from vgpumgr.app.operations.late_links import release_unused
 from vgpumgr.app.operations.served import end_served
 from vgpumgr.errors import VgpumgrError, explain_unexpected
 from vgpumgr.host.machine import Machine, read_boot_id
-from vgpumgr.model.attachment import AttachmentRecord
+from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
 from vgpumgr.pool.control.records import LINKS, View
 from vgpumgr.pool.links import list_ended, list_peers, list_seen, write_offer, write_seen_links
 from vgpumgr.pool.membership import Pool, open_pool_of, read_membership, read_stamp
@@ -28,7 +28,7 @@ from vgpumgr.server.context import Context
 from vgpumgr.server.settings import LinkSettings
 from vgpumgr.state.store import STATE_FILE, Store
 from vgpumgr.steps.channel import make_spec
-from vgpumgr.virtio.identity import ensure_identity
+from vgpumgr.virtio.identity import ensure_identity, get_directory
 from vgpumgr.virtio.links import (
     find_listener,
     read_listen,
@@ -62,7 +62,7 @@ class LinkService:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="links", daemon=True)
         self._revision = 0
-        self._ca: tuple[str, float] | None = None
+        self._ca: tuple[str, float, int] | None = None
         self._said = ""
 
     def start(self) -> None:
@@ -134,9 +134,11 @@ class LinkService:
 
     def _read_ca(self, host: str) -> str:
         """The certificate of this host's authority; what it signs is made anew in time."""
-        now_s = self._context.clock.monotonic_s()
-        if self._ca is None or now_s - self._ca[1] > RENEW_S:
-            self._ca = ensure_identity(self._machine, host).ca, now_s
+        now_s, path = self._context.clock.monotonic_s(), get_directory(self._machine) / "ca.pem"
+        written = path.stat().st_mtime_ns if path.exists() else 0  # a command may rotate it
+        if self._ca is None or now_s - self._ca[1] > RENEW_S or self._ca[2] != written:
+            found = ensure_identity(self._machine, host)
+            self._ca = found.ca, now_s, path.stat().st_mtime_ns
         return self._ca[0]
 
     def _listen(self, view: View) -> bool:
@@ -160,11 +162,13 @@ class LinkService:
     def _renew(self, records: list[AttachmentRecord]) -> None:
         """Certificates and addresses of attachments whose GPU is another host's."""
         for record in records:
+            if record.state is not AttachmentState.ATTACHED:
+                continue
             directory = self._machine.run_dir / "channels" / record.id
             spec = make_spec(record)
             if spec.link is None or not (directory / "link").is_dir():
                 continue
-            with contextlib.suppress(VgpumgrError):  # that host offers none now
+            with contextlib.suppress(VgpumgrError, OSError):  # that host offers none now
                 write_link(
                     self._machine, directory, spec.link, record.id, choose_user_id(directory)
                 )

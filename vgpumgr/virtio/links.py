@@ -22,6 +22,7 @@ from pathlib import Path
 
 from vgpumgr.errors import ChannelStartError
 from vgpumgr.host.files import DIRECTORY, PRIVATE, make_directory, read_text, replace_file
+from vgpumgr.host.lock import lock_file
 from vgpumgr.host.machine import LIB_DIR, Machine
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.frozen import dataclass
@@ -94,7 +95,16 @@ def write_link(
 ) -> None:
     """Writes what the relay (user ``uid``) and the dialer of a channel read. Raises ChannelStartError, OSError."""
     link = directory / LINK_DIRECTORY
-    make_directory(link, 0o711)
+    with contextlib.suppress(FileExistsError):
+        link.mkdir(0o711)
+    # the process that serves renews what an attach or a restore may write at the same time
+    with lock_file(link / "lock", _START_S, what="the files of a link"):
+        _write_link(machine, link, target, attachment, uid)
+
+
+def _write_link(
+    machine: Machine, link: Path, target: LinkTarget, attachment: str, uid: int
+) -> None:
     write_client(machine, target.own, target.claim, attachment, link, uid)
     if target.is_late:
         _write_changed(link / "late", "")
