@@ -54,7 +54,11 @@ class Authority:
         return cls(name, key, builder.sign(key, hashes.SHA256()))
 
     def issue(
-        self, directory: Path, subject: dict[x509.ObjectIdentifier, str], *, lasts: datetime.timedelta = DAY
+        self,
+        directory: Path,
+        subject: dict[x509.ObjectIdentifier, str],
+        *,
+        lasts: datetime.timedelta = DAY,
     ) -> None:
         """Writes ``cert.pem`` and ``key.pem``; a certificate that lasts less than no time has expired."""
         key = ec.generate_private_key(ec.SECP256R1())
@@ -70,7 +74,9 @@ class Authority:
         directory.mkdir(exist_ok=True)
         write(directory / "cert.pem", encode(certificate))
         text = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
         )
         write(directory / "key.pem", text)
 
@@ -87,7 +93,10 @@ def write(path: Path, text: bytes) -> None:
 
 
 def _begin(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, lasts: datetime.timedelta
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    lasts: datetime.timedelta,
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     first = now - DAY if lasts > datetime.timedelta() else now - 2 * DAY
@@ -102,7 +111,9 @@ def _begin(
     )
 
 
-def client_name(host: str = "a", claim: str = "claim1", attachment: str = "00000001") -> dict[x509.ObjectIdentifier, str]:
+def client_name(
+    host: str = "a", claim: str = "claim1", attachment: str = "00000001"
+) -> dict[x509.ObjectIdentifier, str]:
     """The subject of an attachment's certificate."""
     return {
         NameOID.ORGANIZATION_NAME: host,
@@ -114,9 +125,12 @@ def client_name(host: str = "a", claim: str = "claim1", attachment: str = "00000
 class Broker:
     """In the place of a daemon: answers each line by ``answer``; a path in it is connected to and given along."""
 
-    def __init__(self, path: Path, answer: Callable[[dict[str, object]], dict[str, object] | None]) -> None:
+    def __init__(
+        self, path: Path, answer: Callable[[dict[str, object]], dict[str, object] | None]
+    ) -> None:
         self.answer = answer
         self.asked: list[dict[str, object]] = []
+        self.connections: list[socket.socket] = []
         self.open = 0
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(str(path))
@@ -139,15 +153,16 @@ class Broker:
 
     def _serve(self, connection: socket.socket) -> None:
         self.open += 1
+        self.connections.append(connection)
         with connection, contextlib.suppress(OSError):
             for line in connection.makefile("rb"):
                 self.asked.append(json.loads(line))
                 answer = self.answer(self.asked[-1])
                 if answer is not None:
-                    self._reply(connection, answer)
+                    self.reply(connection, answer)
         self.open -= 1
 
-    def _reply(self, connection: socket.socket, answer: dict[str, object]) -> None:
+    def reply(self, connection: socket.socket, answer: dict[str, object]) -> None:
         agent = answer.pop("agent", None)
         text = json.dumps(answer).encode() + b"\n"
         if agent is None:
@@ -170,6 +185,8 @@ class Wire:
         self.is_down = False
         self.is_silent = False
         self._pairs: list[socket.socket] = []
+        #: what connections began with, in clear
+        self.heads: list[bytes] = []
         #: cut after so many bytes, from each connection's beginning
         self.cut_after: list[int] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -208,8 +225,11 @@ class Wire:
                 threading.Thread(target=self._copy, args=(one, other, limit), daemon=True).start()
 
     def _copy(self, one: socket.socket, other: socket.socket, limit: list[int]) -> None:
+        head = b""
         with contextlib.suppress(OSError):
             while data := one.recv(1 << 16):
+                if len(head) < 32 and (head := head + data)[:8] == b"VGPULINK" and len(head) >= 32:
+                    self.heads.append(head[:32])
                 while self.is_silent and not self.is_down:
                     if one not in self._pairs:
                         return
@@ -255,7 +275,13 @@ class Far:
 
     def start(self) -> None:
         """The listener, and waits until it listens."""
-        words = [self.program, "--listen", f"127.0.0.1:{self.port}", "--identity", self.directory / "identity"]
+        words = [
+            self.program,
+            "--listen",
+            f"127.0.0.1:{self.port}",
+            "--identity",
+            self.directory / "identity",
+        ]
         words += ["--peers", self.directory / "peers", "--broker", self.directory / "broker.sock"]
         if os.geteuid() == 0:
             words += ["--user", "1879048186:1879048186"]
@@ -280,7 +306,10 @@ class Far:
             write(self.directory / "peers" / f"{one.name}.pem", encode(one.certificate))
 
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self.listener.poll() is None:
             self.stop()
@@ -341,7 +370,10 @@ class Near(Rig):
             return found["sessions"]
 
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         super().__exit__(kind, value, trace)
         if self.dialer is not None:
