@@ -130,6 +130,7 @@ class Broker:
     ) -> None:
         self.answer = answer
         self.asked: list[dict[str, object]] = []
+        self.connections: list[socket.socket] = []
         self.open = 0
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(str(path))
@@ -152,15 +153,16 @@ class Broker:
 
     def _serve(self, connection: socket.socket) -> None:
         self.open += 1
+        self.connections.append(connection)
         with connection, contextlib.suppress(OSError):
             for line in connection.makefile("rb"):
                 self.asked.append(json.loads(line))
                 answer = self.answer(self.asked[-1])
                 if answer is not None:
-                    self._reply(connection, answer)
+                    self.reply(connection, answer)
         self.open -= 1
 
-    def _reply(self, connection: socket.socket, answer: dict[str, object]) -> None:
+    def reply(self, connection: socket.socket, answer: dict[str, object]) -> None:
         agent = answer.pop("agent", None)
         text = json.dumps(answer).encode() + b"\n"
         if agent is None:
@@ -183,6 +185,8 @@ class Wire:
         self.is_down = False
         self.is_silent = False
         self._pairs: list[socket.socket] = []
+        #: what connections began with, in clear
+        self.heads: list[bytes] = []
         #: cut after so many bytes, from each connection's beginning
         self.cut_after: list[int] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -221,8 +225,11 @@ class Wire:
                 threading.Thread(target=self._copy, args=(one, other, limit), daemon=True).start()
 
     def _copy(self, one: socket.socket, other: socket.socket, limit: list[int]) -> None:
+        head = b""
         with contextlib.suppress(OSError):
             while data := one.recv(1 << 16):
+                if len(head) < 32 and (head := head + data)[:8] == b"VGPULINK" and len(head) >= 32:
+                    self.heads.append(head[:32])
                 while self.is_silent and not self.is_down:
                     if one not in self._pairs:
                         return

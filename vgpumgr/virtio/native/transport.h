@@ -187,6 +187,8 @@ struct vg_session_ops {
 	void (*close)(void *session);
 	/* What a person calls an operation. May be NULL. */
 	const char *(*name)(uint32_t op);
+	/* A call takes so long that to wait for the next one awake is of no use. */
+	bool sleeps;
 	/* Nothing is pending on the lane: a place for housekeeping. May be NULL. */
 	void (*idle)(void *session);
 	/* Which operations are executed, for a worker whose interface has none because that shows with the lane only. The words

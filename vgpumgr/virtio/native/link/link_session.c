@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,7 @@
 
 enum {
 	TICK_MS = 500, FIRST_MS = 10000, FAREWELL_MS = 1000,
-	SPINS = 200, YIELDS = 400, SLEEP_NS = 50000, SLEEP_MAX_NS = 1000000,
+	SPINS = 600, SLEEP_NS = 20000, SLEEP_MAX_NS = 1000000,
 };
 
 /* ---- connections ---- */
@@ -39,14 +38,19 @@ static void lose_connection(struct link_session *session)
 	session->lost_ms = vg_now_ms();
 }
 
+static bool is_same(const struct vg_link_peer *one, const struct vg_link_peer *other)
+{
+	return !strcmp(one->host, other->host) && !strcmp(one->claim, other->claim) &&
+	       !strcmp(one->attachment, other->attachment);
+}
+
 /* The newest takes the place of what there is: only who has the attachment's key gets so far. */
 static void adopt(struct link_session *session, unsigned i)
 {
 	struct vg_link_peer peer;
 	struct vg_link_io io;
 
-	if (vg_tls_peer(session->handshake[i].ssl, &peer) ||
-	    (session->is_known && memcmp(&peer, &session->peer, sizeof(peer))))
+	if (vg_tls_peer(session->handshake[i].ssl, &peer) || (session->is_known && !is_same(&peer, &session->peer)))
 		return drop_handshake(session, i);
 	lose_connection(session);
 	session->peer = peer;
@@ -151,12 +155,9 @@ static void wait_for_work(struct link_session *session, struct pollfd *wait, uns
 
 	if ((session->calls || session->stalled) && session->state == LINK_OPEN) {
 		++*round;
-		if (*round < SPINS)
-			vg_pause();
-		else if (*round < SPINS + YIELDS)
-			sched_yield();
-		step = *round < SPINS + YIELDS ? 0 : (*round - SPINS - YIELDS) / 16;
-		pause.tv_nsec = *round < SPINS + YIELDS ? 0 : step < 5 ? (long)SLEEP_NS << step : SLEEP_MAX_NS;
+		vg_pause();
+		step = *round < SPINS ? 0 : (*round - SPINS) / 16;
+		pause.tv_nsec = *round < SPINS ? 0 : step < 6 ? (long)SLEEP_NS << step : SLEEP_MAX_NS;
 		if (*round % 8 && !pause.tv_nsec)
 			return; /* the network is asked less often: that is a call of the system */
 	}
@@ -208,7 +209,7 @@ static void loop(struct link_session *session)
 			error = go_on(session);
 		if (session->stream.received + session->stream.written + session->stream.taken != before)
 			round = 0;
-		if (error || !round || round > SPINS + YIELDS)
+		if (error || !round || round > SPINS)
 			judge(session, error);
 		check_time(session);
 	}

@@ -304,6 +304,7 @@ int main(int argc, char **argv)
 		.start = start,
 		.open = open_session,
 		.refuses = true,
+		.sleeps = true,
 		.call = call_relay,
 		.close = close_session,
 		.idle = flush_idle,

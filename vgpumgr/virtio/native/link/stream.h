@@ -17,7 +17,7 @@ enum {
 	VG_LINK_HEAD = 16,
 	VG_LINK_RECORD_MAX = 16384,   /* with its head: what one record of TLS holds */
 	VG_LINK_PING_MS = 2000,       /* of silence, then something is said */
-	VG_LINK_DEAD_MS = 10000,      /* of silence, then the connection is taken for cut */
+	VG_LINK_DEAD_MS = 6000,       /* of silence, then the connection is taken for cut */
 };
 
 enum vg_link_record { VG_LINK_RESUME = 1, VG_LINK_DATA, VG_LINK_ACK, VG_LINK_PING };

@@ -77,7 +77,7 @@ static void wait_for_frame(struct process *process)
 		lane->released = lane->submit.mine;
 		vg_ring_release(&lane->submit);
 	}
-	for (unsigned round = 0; lane->ring && round < SPINS + YIELDS; round++) {
+	for (unsigned round = 0; lane->ring && round < (process->ops->sleeps ? SPINS : SPINS + YIELDS); round++) {
 		if (something_waits(lane))
 			return;
 		if (round < SPINS)
