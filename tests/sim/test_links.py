@@ -171,7 +171,8 @@ def test_the_broker_answers_root_only_and_what_the_store_says(hosts: LinkHosts) 
         {"host": 1},
     ):
         assert "error" in ask_broker(hosts.b, {"link": good | other})
-    for question in ([], {}, {"link": []}, {"dial": "../x"}, {"dial": here["id"]}):
+    questions: list[object] = [[], {}, {"link": []}, {"dial": "../x"}, {"dial": here["id"]}]
+    for question in questions:
         assert "error" in ask_broker(hosts.b, question)
     assert "error" in ask_broker(hosts.a, {"dial": here["id"]}, uid=1)
     assert len(list_served(hosts)) == 1

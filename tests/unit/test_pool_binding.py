@@ -21,7 +21,6 @@ from tests.unit.test_pool_attach import SHARE, attach, refuse
 from tests.unit.test_pool_claims import await_true, make_pool, ok, refused, serving
 from tests.unit.test_pool_claims import cli as cli
 from tests.unit.test_pool_tenants import make_store, run, share, write
-from tests.unit.test_pool_versions import make_old
 from vgpumgr.app.application import Application
 from vgpumgr.app.operations.runs import bind_claim
 from vgpumgr.errors import (
@@ -383,9 +382,6 @@ def test_by_command(cli: Cli) -> None:
     refused(cli.run("claim", "release", "two", "-o", "json"), "VG100", 2)
     refused(cli.run("claim", "bind", "none", "-o", "json"), "VG383", 5)
     refused(cli.run("claim", "release", "none", "-o", "json"), "VG383", 5)
-    make_old()
-    refused(cli.run("claim", "create", "old", *words[3:]), "VG382", 7)
-    refused(cli.run("claim", "bind", "one", "-o", "json"), "VG382", 7)
 
 
 def test_on_a_host_that_it_does_not_ask_for(cli: Cli) -> None:
