@@ -76,7 +76,7 @@ def test_a_command_computes_on_another_hosts_gpu(hosts: LinkHosts) -> None:
     assert (channel["vm"], channel["profile"]) == ("train.a", SHARE)
     assert channel["run"]["command"].endswith(" of host a")
     assert channel["lanes"]
-    assert channel["share"]["compute_percent"] == 25
+    assert channel["share"]["compute"] == 25
     used = hosts.b.read("claim", "show", "train")["claim"]["used_by"]
     assert (used["host"], used["kind"]) == ("a", "run")
     (here,) = hosts.a.read("virtio", "list")["channels"]

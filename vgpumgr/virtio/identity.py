@@ -57,19 +57,20 @@ def ensure_identity(machine: Machine, name: str, *, rotate: bool = False) -> Ide
     directory = get_directory(machine)
     make_directory(directory, 0o700)
     with lock_file(directory / "lock", _LOCK_S, what="the identity for links"):
-        known = None if rotate else _read(directory, name)
-        if known is None:
+        is_known = not rotate and _has_authority(directory, name)
+        if not is_known:
             _make_authority(directory, name)
-        if known is None or _is_due(directory / "cert.pem", _load(directory)[0]):
+        is_due = _is_due(directory / "cert.pem", _load(directory)[0])
+        if not is_known or is_due or not (directory / "key.pem").exists():
             _make_server(directory, name)
-        found = _read(directory, name)
+        found = _read(directory)
     assert found is not None
     return found
 
 
 def read_identity(machine: Machine) -> Identity | None:
     """The identity as it is; None where there is none. Raises OSError where it cannot be read."""
-    return _read(get_directory(machine), None)
+    return _read(get_directory(machine))
 
 
 def write_client(
@@ -99,24 +100,33 @@ def read_end_s(path: Path) -> float | None:
     return None
 
 
-def _read(directory: Path, name: str | None) -> Identity | None:
+def _has_authority(directory: Path, name: str) -> bool:
+    """Whether there is one of that name, with its key, and not near its end."""
+    try:
+        authority, _ = _load(directory)
+    except (OSError, ValueError, TypeError):
+        return False
+    return _read_name(authority) == name and _left(authority) > CA_RENEW_PART
+
+
+def _read_name(found: x509.Certificate) -> str:
+    from cryptography.x509.oid import NameOID
+
+    return str(found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+
+
+def _read(directory: Path) -> Identity | None:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
-    from cryptography.x509.oid import NameOID
 
     try:
         text = (directory / "ca.pem").read_text()
         found = x509.load_pem_x509_certificate(text.encode())
         server = x509.load_pem_x509_certificate((directory / "cert.pem").read_bytes())
-        if not (directory / "ca.key").exists() or not (directory / "key.pem").exists():
-            return None
     except (FileNotFoundError, ValueError):
         return None
-    own = str(found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
-    if name not in (None, own) or _left(found) < CA_RENEW_PART:
-        return None
     return Identity(
-        own,
+        _read_name(found),
         text,
         found.fingerprint(hashes.SHA256()).hex(":"),
         _end(found).timestamp(),

@@ -969,6 +969,7 @@ export interface PoolHostDocument {
   gpus: readonly (PoolGpuDocument)[];
   heard: boolean;
   leases: number;
+  links: readonly (string)[];
   name: string;
   state: string;
 }
