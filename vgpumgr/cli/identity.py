@@ -20,11 +20,11 @@ def identity(
         bool, Option("--rotate", help="Make a new one; the one of before counts no more.")
     ] = False,
 ) -> None:
-    """Show by what other hosts know this one, where GPUs are used over the network.
+    """Show by what other hosts know this one.
 
-    It is a certificate authority of this host alone. The pool's store has its certificate, and by that
-    other hosts trust it, for this host's name only. With a new one, attachments get new certificates
-    within seconds; programs that run are not cut.
+    Where GPUs are used over the network, each host is a certificate authority of its own. The pool's
+    store has its certificate, and by that other hosts trust it, for this host's name only. With a new
+    one, attachments get new certificates within seconds; programs that run are not cut.
 
     \b
     Examples:

@@ -69,7 +69,7 @@ class Broker:
         self._path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         listener.bind(str(self._path))
-        # dialers have users of their own; whoever else asks is refused by its credentials
+        # dialers have users of their own; any other caller is refused by its credentials
         self._path.chmod(0o666)
         listener.listen(_MAX_CONNECTIONS)
         self._listener = listener
@@ -240,5 +240,5 @@ async def _send(sock: socket.socket, answer: dict[str, Any], descriptor: int | N
 
 
 def _describe(error: VgpumgrError) -> str:
-    """What a guest's process is told."""
+    """The reason, as a guest's process has it."""
     return ": ".join(part for part in (error.error, error.why or error.cause) if part)

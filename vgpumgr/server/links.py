@@ -44,7 +44,7 @@ from vgpumgr.virtio.sandbox import choose_user_id
 LOOK_S = 1.0
 #: at the latest everything is compared again: also a listener that died
 PAUSE_S = 2.0
-#: certificates are looked at so often: seconds
+#: certificates are read again so often: seconds
 RENEW_S = 600.0
 _END_S = 5.0
 

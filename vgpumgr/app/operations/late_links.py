@@ -30,7 +30,7 @@ def ask_late(parts: Parts, attachment: str, dialer: ProcessId) -> str | None:
 
 def bind_late(parts: Parts, attachment: str, dialer: ProcessId, directory: Path) -> LinkPeer | str:
     """The host that has the lease of an attachment's claim from now on, after its relay (``directory`` is the
-    channel's) was told whom to find there. While it waits: why, in words; ask again. Raises NotAttachedError, and what
+    channel's) was shown whom to find there. While it waits: why, in words; ask again. Raises NotAttachedError, and what
     ``Leases.bind_linked`` and ``hold`` raise.
     """
     record = _find(parts, attachment)
