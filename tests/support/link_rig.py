@@ -11,6 +11,8 @@ import json
 import os
 import signal
 import socket
+import ssl
+import struct
 import subprocess
 import tempfile
 import threading
@@ -79,6 +81,7 @@ class Authority:
             serialization.NoEncryption(),
         )
         write(directory / "key.pem", text)
+        (directory / "key.pem").chmod(0o644)
 
 
 def encode(certificate: x509.Certificate) -> bytes:
@@ -154,7 +157,7 @@ class Broker:
     def _serve(self, connection: socket.socket) -> None:
         self.open += 1
         self.connections.append(connection)
-        with connection, contextlib.suppress(OSError):
+        with connection, contextlib.suppress(OSError, ValueError):
             for line in connection.makefile("rb"):
                 self.asked.append(json.loads(line))
                 answer = self.answer(self.asked[-1])
@@ -226,7 +229,7 @@ class Wire:
 
     def _copy(self, one: socket.socket, other: socket.socket, limit: list[int]) -> None:
         head = b""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             while data := one.recv(1 << 16):
                 if len(head) < 32 and (head := head + data)[:8] == b"VGPULINK" and len(head) >= 32:
                     self.heads.append(head[:32])
@@ -256,6 +259,8 @@ class Far:
     options: Sequence[str] = ()
     authority: Authority = field(default_factory=lambda: Authority.make("b"))
     name: str = "b"
+    #: host A's
+    other: Authority = field(default_factory=lambda: Authority.make("a"))
 
     def __enter__(self) -> Self:
         self.rig.__enter__()
@@ -300,6 +305,15 @@ class Far:
         self.listener.send_signal(signal.SIGTERM)
         self.listener.wait()
 
+    def reach(self, near: Near, identity: bytes | None = None) -> ssl.SSLSocket:
+        """A connection with the attachment's certificate, by one who does not speak as the relay does."""
+        context = ssl.create_default_context(cafile=near.link_directory / "peer.pem")
+        context.load_cert_chain(near.link_directory / "cert.pem", near.link_directory / "key.pem")
+        context.set_alpn_protocols(["vgpumgr-link/1"])
+        plain = socket.create_connection(("127.0.0.1", self.port))
+        plain.sendall(b"VGPULINK" + struct.pack("<II", 1, 0) + (identity or os.urandom(16)))
+        return context.wrap_socket(plain, server_hostname=self.name)
+
     def trust(self, *authorities: Authority) -> None:
         """The hosts that may connect."""
         for one in authorities:
@@ -337,7 +351,7 @@ class Near(Rig):
             worker=RELAY,
             worker_args=(f"--link={self.link_directory}", *relay_options),
         )
-        self.authority = authority or Authority.make("a")
+        self.authority = authority or far.other
         self.far = far
         self.wire = Wire(far.port)
         self.authority.issue(self.link_directory, subject or client_name())
@@ -358,6 +372,7 @@ class Near(Rig):
         if os.geteuid() == 0 and "VGPUMGR_ALLOW_UNCONFINED" not in os.environ:
             user = choose_user_id(self.keeper.directory)
             words += ["--owner", f"{user}:{user}"]
+        (self.link_directory / "dial.sock").unlink(missing_ok=True)
         self.dialer = subprocess.Popen(words)
         wait_for((self.link_directory / "dial.sock").exists, "the dialer")
 

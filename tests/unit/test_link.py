@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.link_rig import LINK, Broker, Far, Near, write
-from tests.unit.calls_rig import NULL_DRIVER, WORKER, run_python
+from tests.unit.calls_rig import NULL_DRIVER, WORKER, start_python
 from tests.unit.transport_rig import Rig, children, read_line, wait_for
 
 pytestmark = pytest.mark.native
@@ -117,12 +117,13 @@ def test_the_listener_ends_and_takes_no_session_along(near: Near, far: Far) -> N
     far.listener.wait()
     far.start()
     near.check("open", "few", "close")
-    assert len(far.rig.status().lanes) == 2
+    far.rig.wait_status(lambda s: len(s.lanes) == 2, "theirs are there")
     # they cannot come back to a listener that does not know them: both ends say so at once
     near.wire.cut()
     far.rig.wait_status(lambda s: not s.lanes, "their lanes are free")
     assert read_line(client).startswith("block: ECONNRESET")
     other.kill()
+    far.rig.wait_status(lambda s: not s.lanes, "all is free")
 
 
 def test_what_a_link_does_not_have_is_refused_by_name(near: Near) -> None:
@@ -134,7 +135,7 @@ def test_what_a_link_does_not_have_is_refused_by_name(near: Near) -> None:
 def test_a_cuda_program_computes_on_the_other_host(tmp_path: Path) -> None:
     channel = Rig("ring", worker=WORKER, worker_args=("--cuda", str(NULL_DRIVER)))
     with Far(channel, tmp_path / "b", program=LINK) as far, Near(far) as near:
-        run_python(
+        process = start_python(
             near,
             """
 import os
@@ -148,6 +149,10 @@ assert waits() == before; ok(cu.cuStreamSynchronize(stream)); assert waits() == 
 handle = ctypes.create_string_buffer(64)
 assert cu.cuIpcGetMemHandle(handle, p) == 801, "tokens are not for links"
 """,
+        )
+        errors = process.communicate()[1]
+        assert (process.returncode, "ipc_memory_export is not supported" in errors) == (0, True), (
+            errors
         )
         assert far.rig.status().violations.count == 0
 
@@ -172,12 +177,12 @@ def test_a_session_of_the_listener_has_no_rights(near: Near, far: Far) -> None:
     client.kill()
 
 
-def test_the_first_call_waits_for_a_gpu_as_long_as_it_takes(near: Near, far: Far) -> None:
+def test_the_first_call_waits_for_a_gpu_as_long_as_it_takes(near: Near) -> None:
     """Late binding: the dialer asks a broker, which binds, and gives back when the last session has ended."""
     answers: list[dict[str, object]] = [{"wait": "place 2 of 3"}]
     go = threading.Event()
 
-    def answer(request: dict[str, object]) -> dict[str, object]:
+    def answer(_: dict[str, object]) -> dict[str, object]:
         if answers:
             threading.Thread(target=later).start()
             return answers.pop(0)

@@ -79,9 +79,11 @@ static int take_head(struct vg_reader *reader, struct vg_durable *stream)
 {
 	if (!collect(stream, (uint8_t *)&reader->message, sizeof(reader->message), &reader->filled))
 		return 0;
+	if (!can_be(reader, &reader->message))
+		return -EPROTO; /* and so it stays */
 	reader->has_head = true;
 	reader->filled = 0;
-	return can_be(reader, &reader->message) ? 0 : -EPROTO;
+	return 0;
 }
 
 static bool take_body(struct vg_reader *reader, struct vg_durable *stream)

@@ -48,6 +48,7 @@ struct relay {
 	/* the link thread's own */
 	int dialer, tcp;
 	SSL *ssl;
+	bool resumed;            /* on the last connection both sides went on */
 	char lines[512];         /* of the dialer, not yet read */
 	size_t lines_filled;
 	int came;                /* a descriptor that came with them */

@@ -201,6 +201,7 @@ static int serve(struct relay *relay)
 		error = turn(relay);
 		over = relay->stopping || relay->state == RELAY_ENDED;
 	}
+	relay->resumed = relay->stream.resumed;
 	vg_durable_detach(&relay->stream);
 	pthread_mutex_unlock(&relay->lock);
 	if (over)
@@ -223,7 +224,8 @@ static void finish(struct relay *relay, const char *text)
 
 static const char *describe(int error)
 {
-	return error == -EPIPE	   ? "the other host has ended the session" :
+	return error == -EACCES	   ? "the other host refuses this host's certificate" :
+	       error == -EPIPE	   ? "the other host has ended the session" :
 	       error == -EPROTO	   ? "the other host says what it must not" :
 	       error == -ESTALE	   ? "the other host has no such session any more" :
 	       error == -ETIMEDOUT ? "the other host was silent for too long" :
@@ -235,6 +237,7 @@ void *relay_run(void *argument)
 	struct relay *relay = argument;
 	char text[VG_LINK_TEXT + 1] = "", cut[VG_LINK_TEXT + 1] = "";
 	uint64_t first = vg_now_ms() + FIRST_MS, until = 0, pause = PAUSE_MS;
+	bool over = false;
 	int error = 0;
 
 	for (;;) {
@@ -242,14 +245,17 @@ void *relay_run(void *argument)
 		if (!error) {
 			error = serve(relay);
 			snprintf(cut, sizeof(cut), "%s", describe(error));
-			until = vg_now_ms() + relay->grace_ms;
-			pause = PAUSE_MS;
+			over = error == -EACCES;
+			if (relay->resumed) { /* else it was no connection yet, and the time runs on */
+				until = vg_now_ms() + relay->grace_ms;
+				pause = PAUSE_MS;
+			}
 		} else {
 			snprintf(cut, sizeof(cut), "%s", text);
 		}
 		disconnect(relay);
 		/* a host that is busy hangs up; else the first connection is tried once, and what breaks the protocol never again */
-		if (error == -ECANCELED || error == -EPROTO || error == -ESTALE || error == -EPIPE)
+		if (over || error == -ECANCELED || error == -EPROTO || error == -ESTALE || error == -EPIPE)
 			break;
 		if (vg_now_ms() >= (until ? until : error == -ECONNRESET ? first : 0))
 			break;

@@ -187,7 +187,7 @@ static int read_some(struct vg_durable *stream, uint64_t now_ms)
 	if (n == -EAGAIN)
 		return 0;
 	if (n <= 0)
-		return n ? -ECONNRESET : -EPIPE;
+		return !n ? -EPIPE : n == -EACCES ? -EACCES : -ECONNRESET;
 	stream->heard_ms = now_ms;
 	if (body) {
 		stream->received += (uint64_t)n;

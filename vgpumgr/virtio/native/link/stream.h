@@ -70,7 +70,7 @@ void vg_durable_take(struct vg_durable *stream, size_t length);
 /*
  * Sends what is there: 0, or -EAGAIN where the connection takes no more now. Receives: 0 when nothing more is there now, 1
  * when there may be. Both: -ECONNRESET if the connection has broken (nothing is lost yet), -EPIPE if the other side has ended
- * it, -EPROTO if that breaks the protocol, -ESTALE if it does not know this session (any more).
+ * it, -EPROTO if that breaks the protocol, -ESTALE if it does not know this session (any more), -EACCES if it refuses the connection.
  */
 int vg_durable_send(struct vg_durable *stream, uint64_t now_ms);
 int vg_durable_receive(struct vg_durable *stream, uint64_t now_ms);

@@ -308,9 +308,12 @@ int vg_tls_peer(const SSL *ssl, struct vg_link_peer *peer)
 
 static ssize_t result_of(SSL *ssl, int n)
 {
-	int error = SSL_get_error(ssl, n);
+	int error = SSL_get_error(ssl, n), reason = ERR_GET_REASON(ERR_peek_last_error());
 
 	ERR_clear_error();
+	/* a server sees the client's certificate when the client takes the handshake for done */
+	if (error == SSL_ERROR_SSL && reason > SSL_AD_REASON_OFFSET)
+		return -EACCES;
 	if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE)
 		return -EAGAIN;
 	return error == SSL_ERROR_ZERO_RETURN ? 0 : -ECONNRESET;
