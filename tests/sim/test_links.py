@@ -80,7 +80,11 @@ def test_a_command_computes_on_another_hosts_gpu(hosts: LinkHosts) -> None:
     used = hosts.b.read("claim", "show", "train")["claim"]["used_by"]
     assert (used["host"], used["kind"]) == ("a", "run")
     (here,) = hosts.a.read("virtio", "list")["channels"]
-    assert here["device"] is None
+    assert (here["device"], here["host"]) == (None, "b")
+    shown = hosts.a.read("virtio", "show", here["id"])["links"]
+    assert [(one["state"], one["connections"]) for one in shown if one["name"]] == [("up", 1)]
+    assert "GPU of        host b" in hosts.a.call("virtio", "show", here["id"]).stdout
+    assert f"offered at {hosts.address}" in hosts.b.call("status").stdout
     assert finish(process) == "more\n"
     wait_for(lambda: list_served(hosts) == [], "what was served ends with the use")
     assert hosts.a.read("claim", "show", "train")["claim"]["used_by"] is None

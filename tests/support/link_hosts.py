@@ -56,12 +56,13 @@ class LinkHosts:
 
 
 @contextmanager
-def two_hosts(offers: bool = True) -> Iterator[LinkHosts]:
-    """Both, with their daemons, in a new pool."""
+def two_hosts(offers: bool = True, known: Host | None = None) -> Iterator[LinkHosts]:
+    """Both, with their daemons, in a new pool. ``known``: the machine that is host ``a``."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgl")))
         etcd = stack.enter_context(Etcd(directory).running())
-        a, b = (stack.enter_context(started_machine()) for _ in range(2))
+        a = known or stack.enter_context(started_machine())
+        b = stack.enter_context(started_machine())
         for host in (a, b):  # users of their own go through it, as through /run/vgpumgr
             host.root.chmod(0o711)
         address = f"127.0.0.1:{find_ports(1)[0]}"

@@ -126,13 +126,14 @@ def refuse_with(host: PoolHost, kind: type[VgpumgrError], text: str, **more: Any
 def test_what_is_refused_changes_nothing(host: PoolHost) -> None:
     host.claim("train", SHARE, where=["b"])
     why = "its lease is on host b, and this is host a"
-    for more in ({"backend": "passthrough"}, {"backend": "vf"}):
-        refuse_with(host, BackendUnsupportedError, "only calls are forwarded between hosts", **more)
-    for more in (
+    for name in ("passthrough", "vf"):
+        refuse_with(host, BackendUnsupportedError, "only calls are forwarded between", backend=name)
+    options: tuple[dict[str, Any], ...] = (
         {"limits": ("calls=none",)},
         {"priority": "high"},
         {"compute_policy": "fixed"},
-    ):
+    )
+    for more in options:
         refuse_with(host, UsageError, "is not for a GPU of another host", **more)
     write(put(replace(B, links=())))
     refuse_with(host, ClaimNotGrantedError, f"{why}, which offers no GPUs over the network")

@@ -189,7 +189,7 @@ def show_identity(name: str | None, *, rotate: bool) -> dict[str, Any]:
         "ca": found.ca,
         "ca_ends_s": found.ca_ends_s,
         "listener_ends_s": found.server_ends_s,
-        "listens": list(read_listen(machine)),
+        "listens": list(read_listen(machine.run_dir)),
         "rotated": rotate,
     }
 

@@ -130,7 +130,7 @@ class Broker:
         known = await pools.read.run(lambda app: find_channel(app.parts, request))
         if known is not None:
             return known
-        listener = find_listener(self._context.machine)
+        listener = find_listener(self._context.machine.run_dir)
         if listener is None:
             raise DaemonBusyError("vgpumgr-link does not run", hint="vgpumgr status")
         paths = await pools.change.run(lambda app: serve_link(app.parts, request, listener))

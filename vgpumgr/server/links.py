@@ -148,10 +148,10 @@ class LinkService:
             stop_listener(self._machine)
             return False
         write_peer_files(self._machine, list_peers(view))
-        if read_listen(self._machine) != listen:
+        if read_listen(self._machine.run_dir) != listen:
             stop_listener(self._machine)
             start_listener(self._machine, listen)
-        return find_listener(self._machine) is not None
+        return find_listener(self._machine.run_dir) is not None
 
     def _release_unused(self, late: list[str]) -> None:
         """Leases whose dialer has gone without a word, as where the daemon was ended before it."""

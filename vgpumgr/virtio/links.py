@@ -19,6 +19,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 from vgpumgr.errors import ChannelStartError
 from vgpumgr.host.files import DIRECTORY, PRIVATE, make_directory, read_text, replace_file
@@ -44,6 +45,8 @@ LINK_DIRECTORY = "link"
 _PEERS = "hosts.json"
 _AGENT_PID = "agent.pid"
 _START_S = 30.0
+#: for the dialer, which waits for nothing
+_STATUS_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,32 @@ def start_dialer(directory: Path, uid: int) -> None:
     _start([*words, "--detach"], "the dialer of the link")
 
 
+@dataclass(frozen=True, slots=True)
+class LinkSession:
+    """A guest process's link, as the dialer knows it; ``pid`` and ``name`` are the guest's word."""
+
+    pid: int
+    name: str
+    state: Literal["dialing", "waiting", "up", "down"]
+    since_s: int
+    #: how often it was connected: more than once after cuts
+    connections: int
+    where: str
+    text: str
+
+
+def read_sessions(directory: Path) -> tuple[LinkSession, ...]:
+    """The links of a channel's processes; none where its dialer does not answer."""
+    with contextlib.suppress(OSError, ValueError, TypeError), socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(_STATUS_S)
+        sock.connect(str(directory / LINK_DIRECTORY / "dial.sock"))
+        sock.sendall(b"status\n")
+        with sock.makefile("rb") as answers:
+            line = answers.readline(1 << 20)
+        return decode(tuple[LinkSession, ...], json.loads(line)["sessions"])
+    return ()
+
+
 # on the host of the GPU
 
 
@@ -159,9 +188,9 @@ def write_peer_files(machine: Machine, peers: Sequence[LinkPeer]) -> Path:
     return directory
 
 
-def find_listener(machine: Machine) -> int | None:
+def find_listener(run_dir: Path) -> int | None:
     """The process of this host's listener; None: none runs."""
-    text = (read_text(_get_pid_file(machine)) or "").strip()
+    text = (read_text(_get_pid_file(run_dir)) or "").strip()
     with contextlib.suppress(OSError):
         # another process may have that number meanwhile
         if text.isdecimal() and Path(f"/proc/{text}/exe").readlink().name == LINK_PROGRAM.name:
@@ -169,9 +198,9 @@ def find_listener(machine: Machine) -> int | None:
     return None
 
 
-def read_listen(machine: Machine) -> tuple[str, ...]:
+def read_listen(run_dir: Path) -> tuple[str, ...]:
     """The addresses that the listener which runs was started with."""
-    pid = find_listener(machine)
+    pid = find_listener(run_dir)
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
         return tuple(b for a, b in pairwise(words) if a == "--listen")
@@ -188,19 +217,19 @@ def start_listener(machine: Machine, listen: Sequence[str]) -> None:
         words += ["--listen", address]
     words += ["--identity", str(get_directory(machine)), "--peers", str(directory / "peers")]
     words += ["--broker", str(get_broker(machine)), "--user", user, "--grace", str(GRACE_S)]
-    words += ["--pid-file", str(_get_pid_file(machine)), "--detach"]
+    words += ["--pid-file", str(_get_pid_file(machine.run_dir)), "--detach"]
     _start(words, "the listener for links")
 
 
 def stop_listener(machine: Machine) -> None:
     """Ends it, and with it what other hosts have by it; none is no error."""
-    if (pid := find_listener(machine)) is not None:
+    if (pid := find_listener(machine.run_dir)) is not None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
 
 
-def _get_pid_file(machine: Machine) -> Path:
-    return machine.run_dir / "link" / "link.pid"
+def _get_pid_file(run_dir: Path) -> Path:
+    return run_dir / "link" / "link.pid"
 
 
 def get_link_owner() -> tuple[int, int]:

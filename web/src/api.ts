@@ -127,6 +127,7 @@ export interface ChannelDocument {
   device: string | null;
   hello: boolean;
   hidden: boolean;
+  host: string | null;
   id: string;
   keeper_hangs: boolean;
   keeper_pid: number | null;
@@ -184,6 +185,7 @@ export interface ChannelShowDocument {
   channel: ChannelDocument;
   channels: readonly (ChannelDocument)[];
   libraries: readonly (HostLibraryDocument)[];
+  links: readonly (LinkSessionDocument)[];
   sandboxes: readonly (SandboxDocument)[];
   schema: "vgpumgr/v1";
 }
@@ -728,6 +730,17 @@ export interface LimitDocument {
   waited_s: number;
 }
 
+export interface LinkSessionDocument {
+  channel: string;
+  connections: number;
+  name: string;
+  pid: number;
+  since_s: number;
+  state: "dialing" | "waiting" | "up" | "down";
+  text: string;
+  where: string;
+}
+
 export interface LostGpuDocument {
   index: number;
   nvml_code: number;
@@ -995,6 +1008,7 @@ export interface PoolSeenDocument {
   answers: boolean;
   host: string;
   leases: number;
+  listens: readonly (string)[];
   server: string | null;
   since_s: number;
   text: string;

@@ -17,6 +17,7 @@ from vgpumgr.model.choices import Backend, BackendChoice
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.model.shares import make_share
 from vgpumgr.state.leases import ClaimUse, ClaimUser, LeasedGpu
+from vgpumgr.virtio.links import read_listen
 
 #: all of a GPU, where it cannot be passed through
 _ALL = "share:1/1"
@@ -195,4 +196,5 @@ def describe_pool(parts: Parts) -> PoolSeenDocument | None:
         text=seen.text,
         since_s=seen.since_s,
         leases=len(seen.leases),
+        listens=list(read_listen(parts.run_dir)),
     )
