@@ -43,8 +43,10 @@ def test_a_guest_computes_on_another_hosts_gpu(hosts: tuple[GuestLab, LinkHosts]
         assert "PASS vectoradd" in scene.shell("vm01").check("vectoradd")
         assert read_state(pool, "late") != "waiting"
         wait_for(lambda: read_state(pool, "late") == "idle", "the lease ends")
+        scene.destroy("vm01")
         scene.vgpumgr("detach", "vm01")
-        scene.vgpumgr("attach", "vm01", "--claim", "train", "--live", "--hello-timeout", "100")
+        scene.vgpumgr("attach", "vm01", "--claim", "train")
+        scene.start("vm01")
         used = pool.b.read("claim", "show", "train")["claim"]["used_by"]
         assert (used["host"], used["kind"], used["name"]) == ("a", "vm", "vm01")
         assert "PASS matmul" in scene.shell("vm01").check("matmul")

@@ -214,6 +214,11 @@ def test_what_is_served_ends_with_the_use_the_lease_and_the_host(host: PoolHost)
     assert set(list_ended(view, "b", served)) == served.keys() - {"kept"}
     assert set(list_ended(view, "a", served)) == served.keys()
     write(put(replace(view.leases["b/train"], is_ending=True)))
+    view = host.view()
+    now = view.find_token(view.leases["b/train"])
+    (use,) = view.uses.values()
+    write(put(replace(use, token=now)))
+    served["now"] = replace(part, token=now)
     assert set(list_ended(host.view(), "b", served)) == served.keys()
 
 

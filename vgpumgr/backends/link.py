@@ -126,8 +126,7 @@ class LinkBackend(ForwardBackend):
         """See ``Backend``: the GPU is not this host's."""
 
     def choose(self, wanted: Wanted, target: Target, snapshot: Snapshot) -> Sequence[LinkGrant]:  # noqa: ARG002
-        """See ``Backend``. Raises BackendUnsupportedError, UsageError."""
-        check_link(wanted.request)
+        """See ``Backend``: ``check_link`` was asked already."""
         takes = observe_live_parts(wanted.request, target.vm)
         chosen = [make_link_slice(leased) for leased in target.leased]
         return [
