@@ -172,7 +172,7 @@ FUZZERS = {
     "link": Fuzzer(
         build_link,
         (),
-        2000,
+        800,
         {LINK / "stream.c": 0.95, LINK / "message.c": 0.95, LINK / "json.c": 0.95},
     ),
     "agent": Fuzzer(

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.link_rig import LINK, Broker, Far, Near, write
 from tests.unit.calls_rig import NULL_DRIVER, WORKER, start_python
-from tests.unit.transport_rig import Rig, children, read_line, wait_for
+from tests.unit.transport_rig import PATIENCE_S, Rig, children, read_line, wait_for
 
 pytestmark = pytest.mark.native
 
@@ -65,7 +65,11 @@ def test_a_dead_network_is_noticed_and_the_process_goes_on(near: Near) -> None:
     wait_for(lambda: near.wire.connections > before + 1, "another connection")
     near.wire.cut()
     near.wire.is_silent = False
-    assert client.communicate()[0].splitlines() == ["ok sleepy", "ok few", "ok close"]
+    assert client.communicate(timeout=PATIENCE_S)[0].splitlines() == [
+        "ok sleepy",
+        "ok few",
+        "ok close",
+    ]
 
 
 def test_a_cut_beyond_the_grace_ends_the_process_and_what_it_had(tmp_path: Path) -> None:
