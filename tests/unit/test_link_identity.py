@@ -70,7 +70,7 @@ def test_each_certificate_says_what_it_is_for(machine: Machine, tmp_path: Path) 
     assert ensure_identity(machine, "a") == made == read_identity(machine)
 
 
-def test_keys_are_nobodys_but_their_users(machine: Machine, tmp_path: Path) -> None:
+def test_keys_are_readable_by_their_users_only(machine: Machine, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         ensure_identity(machine, "a")
