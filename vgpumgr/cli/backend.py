@@ -382,6 +382,15 @@ def join_pool(
     return where
 
 
+def read_pool_identity(options: GlobalOptions, *, rotate: bool) -> dict[str, Any]:
+    """This host's identity for links, which is made where there is none, or anew. Raises PoolNotFoundError,
+    PoolMemberError, NotPermittedError.
+    """
+    from vgpumgr.pool.links import show_identity
+
+    return show_identity(options.machine, rotate=rotate)
+
+
 def find_pool_host(options: GlobalOptions) -> str | None:
     """This host's name in the pool that it has joined."""
     from vgpumgr.host.machine import find_machine

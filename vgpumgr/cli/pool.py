@@ -10,6 +10,7 @@ from typer import Argument, Context, Option
 from vgpumgr.cli import classes, pool_views
 from vgpumgr.cli.backend import find_pool_host, init_pool, join_pool, leave_pool, open_pool
 from vgpumgr.cli.classes import POLICIES, format_free, read_policy
+from vgpumgr.cli.identity import identity
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
     ABSENT,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from vgpumgr.pool.store.gateway import Endpoints
 
 app = App()
+app.single("identity")(identity)
 app.add_typer(classes.app, name="class", help="How GPUs are provided, and by which policy.")
 pool_views.register(app)
 _SCHEMA = "vgpumgr/v1"
@@ -442,6 +444,7 @@ _HOSTS = (
     value_column("leases", right=True),
     Column("closed", _list_closed),
     Column("reserved", _list_reserved),
+    Column("link", lambda row: ", ".join(row["links"]) or ABSENT, spare=True),
 )
 
 

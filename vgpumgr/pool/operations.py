@@ -305,7 +305,7 @@ def _check_unused(view: View, claim: ClaimRecord, verb: str) -> None:
     if uses := view.list_uses(claim):
         raise ClaimInUseError(
             f"cannot {verb} claim {claim.name}: it is in use",
-            why=f"to be detached on host {uses[0].host}; "
+            why=f"to be detached on host {uses[0].user_host}; "
             "vgpumgr recover there releases what is not attached any more",
             held_by=[use.holder for use in uses],
             hint=uses[0].describe_end(),
@@ -391,7 +391,7 @@ def _describe_uses(uses: Sequence[UseRecord]) -> dict[str, Any] | None:
         return None
     use = uses[0]
     return {
-        "host": use.host,
+        "host": use.user_host,
         "kind": use.noun,
         "name": use.name,
         "uuid": use.uuid,
@@ -442,6 +442,7 @@ def _list_hosts(view: View, placing: Placing, now_s: float) -> list[dict[str, An
                 for gpu in gpus.get(host.name, ())
             ],
             "leases": leases[host.name],
+            "links": list(host.links),
         }
         for host in view.hosts.values()
     ]

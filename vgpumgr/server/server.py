@@ -41,6 +41,7 @@ from vgpumgr.server.events import EventHub
 from vgpumgr.server.gatekeeper import Gatekeeper
 from vgpumgr.server.health import hear_gpus
 from vgpumgr.server.limits import watch_limits
+from vgpumgr.server.links import serve_links
 from vgpumgr.server.listener import Listener, open_listener
 from vgpumgr.server.middleware import Middleware
 from vgpumgr.server.operations import Operations
@@ -137,6 +138,7 @@ async def serve(
                 watch_limits(context, sources),
                 watch_runs(context, reconciler),
                 serve_pool(context, reconciler.ask),
+                serve_links(context),
                 keep_history(context),
             ):
                 _recover(context)

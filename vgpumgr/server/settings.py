@@ -25,6 +25,7 @@ from vgpumgr.errors import SettingsError
 from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import list_near
+from vgpumgr.virtio.links import split_address
 
 DIRECTORY = "conf.d"
 _DEFAULT = "default"
@@ -81,6 +82,34 @@ class PoolSettings(_Table):
         default=True,
         description="be the host of the pool that this machine has joined; false: vgpumgr pool serve is",
     )
+
+
+class LinkSettings(_Table):
+    """``[link]``: this machine's GPUs for other hosts of its pool, over the network."""
+
+    listen: list[str] = Field(
+        default=[],
+        description="addresses at which GPUs are offered, as 10.0.0.5:7443; none: they are not",
+    )
+    advertise: list[str] = Field(
+        default=[],
+        description="addresses that other hosts connect to, where these are not the same",
+    )
+
+    @model_validator(mode="after")
+    def _check_addresses(self) -> Self:
+        for text in (*self.listen, *self.advertise):
+            split_address(text)
+        if self.advertise and not self.listen:
+            raise ValueError("advertise without listen: nothing listens there")
+        if len(self.listen) > 8 or len(self.advertise) > 8:
+            raise ValueError("at most 8 addresses")
+        return self
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where other hosts connect."""
+        return tuple(self.advertise or self.listen)
 
 
 class HistorySettings(_Table):
@@ -164,6 +193,7 @@ class Settings(_Table):
     limits: LimitSettings = LimitSettings()
     listen: ListenSettings = ListenSettings()
     pool: PoolSettings = PoolSettings()
+    link: LinkSettings = LinkSettings()
 
 
 @dataclass(frozen=True, slots=True)

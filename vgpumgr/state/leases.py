@@ -16,15 +16,28 @@ from vgpumgr.model.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class LinkedGpu:
+    """The GPU of a lease on another host, which offers it over the network at these addresses. ``model`` is empty, and
+    the memory 0, where the lease begins with the first call.
+    """
+
+    host: str
+    model: str
+    memory_bytes: int
+    addresses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LeasedGpu:
-    """What a claim's lease reserves on this host: of one GPU so much memory, in bytes, and percent of its time; None of
-    both: all of it.
+    """What a claim's lease reserves: of one GPU so much memory, in bytes, and percent of its time; None of both: all of
+    it. ``link``: on another host.
     """
 
     part: ClaimPart
     gpu: str
     memory_bytes: int | None
     compute_percent: float | None
+    link: LinkedGpu | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +78,17 @@ class ClaimUser:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkRequest:
+    """What another host's attachment wants to use: ``claim``, whose lease is on this host."""
+
+    host: str
+    claim: str
+    attachment: str
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimUse:
-    """What the pool's store says of a claim that is in use on this host."""
+    """What the pool's store says of a claim that an attachment of this host uses."""
 
     part: ClaimPart
     user: ClaimUser
@@ -132,6 +154,19 @@ class SeenQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenLink:
+    """What the pool said last of an attachment here whose GPU is another host's: the token of the lease there (None:
+    there is none), and whether that host is heard and offers its GPUs.
+    """
+
+    attachment: str
+    host: str
+    token: int | None
+    is_heard: bool
+    is_offered: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SeenPool:
     """The pool as the process that serves for this host knew it last. A file has it, so that nothing waits for the
     store which only shows it.
@@ -151,6 +186,8 @@ class SeenPool:
     is_removed: bool = False
     #: None: another host leads
     queue: SeenQueue | None = None
+    #: of attachments whose GPUs are those of other hosts; empty in the file, which another process writes
+    links: tuple[SeenLink, ...] = ()
     IGNORES_UNKNOWN: ClassVar[bool] = True
 
     def find_lease(self, claim: str) -> SeenLease | None:
@@ -161,9 +198,11 @@ class SeenPool:
 class Leases(Protocol):
     """The leases of this host. What changes the store raises PoolStoreError where that does not answer."""
 
-    def find(self, claim: str) -> Sequence[LeasedGpu]:
-        """The GPUs that a claim reserves here, and nothing uses yet. Raises ClaimNotFoundError, ClaimNotGrantedError,
-        ClaimUnusableError, ClaimInUseError, PoolNotFoundError, PoolMemberError, PoolStoreError.
+    def find(self, claim: str, *, may_wait: bool = False) -> Sequence[LeasedGpu]:
+        """The GPUs that a claim reserves here, or on a host that offers them over the network, and nothing uses yet.
+        ``may_wait``: the lease of a claim that binds late may begin with the first call, on such a host. Raises
+        ClaimNotFoundError, ClaimNotGrantedError, ClaimUnusableError, ClaimInUseError, PoolNotFoundError,
+        PoolMemberError, PoolStoreError.
         """
 
     def bind(self, claim: str, process: ProcessId, boot_id: str) -> BoundClaim:
@@ -171,6 +210,19 @@ class Leases(Protocol):
         ClaimNotFoundError, ClaimInUseError, ClaimNotGrantedError, PoolNotFoundError, PoolMemberError, PoolStoreError,
         and ClaimUnusableError for one by which no command can run: it would wait in vain.
         """
+
+    def bind_linked(self, claim: str, process: ProcessId, boot_id: str) -> LeasedGpu | str:
+        """The lease of a claim that binds late, for this process: on any host that it may be on and that offers its
+        GPUs over the network. While it waits: why, in words; ask again. Raises as ``bind`` and ``find``.
+        """
+
+    def unbind(self, claim: str, process: ProcessId, boot_id: str) -> None:
+        """This process wants the lease of a claim that binds late no more; nothing where that is used. Raises
+        PoolStoreError.
+        """
+
+    def find_served(self, request: LinkRequest) -> tuple[LeasedGpu, ClaimUser]:
+        """The GPU of this host that another host's attachment has, and whose it is. Raises as ``find``."""
 
     def hold(self, part: ClaimPart, user: ClaimUser) -> None:
         """Writes that an attachment has its slice by the claim; nothing where that is written. Raises as ``find``."""
@@ -182,7 +234,7 @@ class Leases(Protocol):
         """Whether the store says that this attachment uses the claim."""
 
     def list_uses(self) -> Sequence[ClaimUse]:
-        """The claims that are in use on this host; none where it is in no pool."""
+        """The claims that attachments of this host use; none where it is in no pool."""
 
     def read_seen(self) -> SeenPool | None:
         """See ``SeenPool``; None where no process has served, or this user cannot read it. Waits for nothing."""
@@ -194,13 +246,24 @@ class Leases(Protocol):
 class NoLeases:
     """Those of a host that is in no pool."""
 
-    def find(self, claim: str) -> Sequence[LeasedGpu]:
+    def find(self, claim: str, *, may_wait: bool = False) -> Sequence[LeasedGpu]:  # noqa: ARG002
         """See ``Leases``."""
         raise _refuse(claim)
 
     def bind(self, claim: str, process: ProcessId, boot_id: str) -> BoundClaim:  # noqa: ARG002
         """See ``Leases``."""
         raise _refuse(claim)
+
+    def bind_linked(self, claim: str, process: ProcessId, boot_id: str) -> LeasedGpu | str:  # noqa: ARG002
+        """See ``Leases``."""
+        raise _refuse(claim)
+
+    def unbind(self, claim: str, process: ProcessId, boot_id: str) -> None:
+        """See ``Leases``: nothing is wanted."""
+
+    def find_served(self, request: LinkRequest) -> tuple[LeasedGpu, ClaimUser]:
+        """See ``Leases``."""
+        raise _refuse(request.claim)
 
     def hold(self, part: ClaimPart, user: ClaimUser) -> None:  # noqa: ARG002
         """See ``Leases``."""

@@ -176,6 +176,10 @@ class PoolSeenDocument(Document):
     text: str = Field(description="for people")
     since_s: float = Field(description="since when it is so, in seconds since 1970")
     leases: int = Field(description="of this host")
+    listens: list[str] = Field(
+        default_factory=list,
+        description="addresses at which this host offers its GPUs to others now; none: it offers none",
+    )
 
 
 class StatusDocument(Document):

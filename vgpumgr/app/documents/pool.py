@@ -33,6 +33,10 @@ class PoolHostDocument(Document):
     heard: bool = Field(description="whether its last heartbeat still counts")
     gpus: list[PoolGpuDocument]
     leases: int = Field(description="leases on its GPUs")
+    links: list[str] = Field(
+        default_factory=list,
+        description="addresses at which it offers its GPUs to other hosts; none: it offers none",
+    )
 
 
 class ClaimCountsDocument(Document):
