@@ -25,6 +25,7 @@ TRANSFORMS = VIRTIO / "spec" / "cufft.yaml"
 SOLVERS = VIRTIO / "spec" / "cusolver.yaml"
 SPARSES = VIRTIO / "spec" / "cusparse.yaml"
 GENERATORS = VIRTIO / "spec" / "curand.yaml"
+COLLECTIVES = VIRTIO / "spec" / "nccl.yaml"
 #: a definition by hand, or by one of the macros that define a name with its per-thread variant
 DEFINED = re.compile(r"^(?:API\b[^;{(]*?\b(\w+)\s*\(|\w*API\w*\(\s*(\w+))", re.MULTILINE)
 #: version 12's headers rename these, so that the source has the left one and the library the right one
@@ -76,6 +77,9 @@ def math_implemented() -> dict[str, set[str]]:
         "cudnn": dnn.implemented(NETWORKS),
         "cufft": by_hand.implemented(TRANSFORMS, "cufft"),
         "curand": by_hand.implemented(GENERATORS, "curand"),
+        "nccl": {
+            name for p in ("nccl", "pnccl") for name in by_hand.implemented(COLLECTIVES, p)
+        },
         "cusolver": blas.implemented_by(SOLVERS, blas.SOLVER),
         "cusparse": blas.implemented_by(SPARSES, blas.SPARSE),
     }
