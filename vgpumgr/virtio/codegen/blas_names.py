@@ -49,7 +49,7 @@ def emit_null(names: list[str]) -> str:
 
 
 def emit_map(names: list[str], soname: str) -> str:
-    """``exports.map``: the genuine library's version node, under which programs ask for its symbols (NCCL's has none)."""
+    """``exports.map``: the genuine library's version node, under which programs ask for its symbols."""
     exports = "".join(f"\t\t{n};\n" for n in names)
     return f"{soname} {{\n\tglobal:\n{exports}\tlocal:\n\t\t*;\n}};\n"
 

@@ -458,6 +458,21 @@ static bool keep_waiting(ncclComm_t comm, const struct batch *b, struct pause *p
 	return !comm->failed;
 }
 
+/* All have joined: one may have ended since. */
+static bool check_all(ncclComm_t comm)
+{
+	enum sg_life how;
+
+	for (int rank = 0; rank < comm->ranks; rank++) {
+		how = rank == comm->rank ? SG_ALIVE : sg_life(comm->segment, rank);
+		if (how == SG_DEAD || how == SG_BROKEN) {
+			fail_for(comm, rank, how);
+			return false;
+		}
+	}
+	return true;
+}
+
 bool engine_wait_ranks(ncclComm_t comm)
 {
 	const char *limit = getenv("VGPUMGR_NCCL_JOIN_S");
@@ -474,7 +489,7 @@ bool engine_wait_ranks(ncclComm_t comm)
 			  sg_joined(comm->segment), comm->ranks, most_s);
 		return false;
 	}
-	return true;
+	return check_all(comm);
 }
 
 /* The streams have come to the batch. */
