@@ -176,6 +176,63 @@ def held_stream() -> None:
     ranks.end()
 
 
+def capture(flow: c_void_p, mode: int = 0) -> None:
+    """Begins, in the mode that refuses unsafe calls of all threads."""
+    ok(cu.cuStreamBeginCapture_v2(flow, mode))
+
+
+def captured() -> None:
+    """Collectives in graphs are done at each launch, with what is in memory then; one that fails holds no launch."""
+    ranks = Ranks([0, 1])
+    values, count = np.arange(70000, dtype=np.float32), c_size_t(70000)
+    at = [ranks.put(r, values) for r in range(2)]
+    out = [ranks.put(r, values) for r in range(2)]
+    graphs = [c_void_p(), c_void_p()]
+    for r in range(2):
+        comm, flow, other = ranks.comms[r], ranks.streams[r], 1 - r
+        ok(cu.cuCtxSetCurrent(ranks.contexts[r]))
+        capture(flow)
+        done(nccl.ncclAllReduce(at[r], out[r], count, 7, SUM, comm, flow))
+        done(nccl.ncclGroupStart())
+        done(nccl.ncclSend(out[r], count, 7, other, comm, flow))
+        done(nccl.ncclRecv(at[r], count, 7, other, comm, flow))
+        done(nccl.ncclGroupEnd())
+        made = c_void_p()
+        ok(cu.cuStreamEndCapture(flow, byref(made)))
+        ok(cu.cuGraphInstantiateWithFlags(byref(graphs[r]), made, c_size_t(0)))
+    for turn in range(1, 4):
+        for r in range(2):
+            ok(cu.cuCtxSetCurrent(ranks.contexts[r]))
+            ok(cu.cuGraphLaunch(graphs[r], ranks.streams[r]))
+        for r in range(2):
+            assert np.array_equal(ranks.get(r, at[r], values), values * 2**turn), turn
+    ok(cu.cuCtxSetCurrent(ranks.contexts[0]))
+    ok(cu.cuGraphLaunch(graphs[0], ranks.streams[0]))
+    done(nccl.ncclCommAbort(ranks.comms[1]))
+    synchronize(ranks.streams[0])
+    assert async_error(ranks.comms[0]) == REMOTE
+    for _ in range(2):
+        ok(cu.cuGraphLaunch(graphs[0], ranks.streams[0]))
+    synchronize(ranks.streams[0])
+    done(nccl.ncclCommAbort(ranks.comms[0]))
+
+
+def beside_a_capture() -> None:
+    """What waits for its turn goes on while this thread captures something else."""
+    ranks = Ranks([0, 1])
+    at = [ranks.put(r, np.ones(10, np.float32)) for r in range(2)]
+    ok(cu.cuCtxSetCurrent(ranks.contexts[0]))
+    flow = stream()
+    done(nccl.ncclAllReduce(at[0], at[0], c_size_t(10), 7, SUM, ranks.comms[0], ranks.streams[0]))
+    capture(flow)
+    time.sleep(0.1)
+    done(nccl.ncclAllReduce(at[1], at[1], c_size_t(10), 7, SUM, ranks.comms[1], ranks.streams[1]))
+    time.sleep(0.1)
+    ok(cu.cuStreamEndCapture(flow, byref(c_void_p())))
+    assert [ranks.get(r, at[r], np.ones(10, np.float32))[0] for r in range(2)] == [2, 2]
+    ranks.end()
+
+
 def aborted() -> None:
     """A rank that waits for one which aborts gets the error, and its stream goes on."""
     ranks = Ranks([0, 1])
@@ -440,7 +497,7 @@ def alone(path: str, rank: str) -> None:
 CASES: dict[str, Callable[..., None]] = {
     f.__name__: f
     for f in (
-        sequences, small_floats, scaled_sums, held_stream, aborted, abort_own, other_calls, nonblocking, splits,
+        sequences, small_floats, scaled_sums, held_stream, captured, beside_a_capture, aborted, abort_own, other_calls, nonblocking, splits,
         bad_input, child_of_fork, pair, endless, alone,
     )
 }  # fmt: skip

@@ -29,7 +29,7 @@ CASE = (sys.executable, "-m", "tests.unit.nccl_cases")
 CASES = (
     "sequences 0 9",
     "held_stream + aborted + abort_own + other_calls + nonblocking + scaled_sums",
-    "splits + bad_input + child_of_fork + small_floats",
+    "captured + beside_a_capture + splits + bad_input + child_of_fork + small_floats",
 )
 OTHER_USER = 65534
 SOURCE = Path(__file__).parent / "nccl/all_devices.c"

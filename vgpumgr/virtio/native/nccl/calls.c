@@ -3,7 +3,7 @@
 #include "nccl.h"
 #include "reduce.h"
 
-static ncclResult_t check_stream(CUstream stream, CUcontext context)
+static ncclResult_t check_stream(CUstream stream, CUcontext context, bool *captured)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUcontext popped;
@@ -15,8 +15,9 @@ static ncclResult_t check_stream(CUstream stream, CUcontext context)
 	}
 	if (r != CUDA_SUCCESS)
 		return nccl_cuda_error(r, "the stream of a collective");
-	if (status != CU_STREAM_CAPTURE_STATUS_NONE)
-		return nccl_error(ncclInvalidUsage, "a collective in a captured stream is not supported over a forwarded GPU");
+	*captured = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+	if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+		return nccl_error(ncclInvalidUsage, "the capture of the collective's stream has been invalidated");
 	return ncclSuccess;
 }
 
@@ -80,7 +81,7 @@ static ncclResult_t check(ncclComm_t comm, struct op *op)
 		return nccl_error(ncclInvalidArgument, "%zu elements are more than there is memory", op->count);
 	r = check_reduction(comm, op);
 	if (r == ncclSuccess)
-		r = check_stream(op->stream, comm->context);
+		r = check_stream(op->stream, comm->context, &op->captured);
 	if (r == ncclSuccess && op->count && needs_from(op, comm->rank))
 		r = check_buffer(comm, op->from, "send", &op->from_host);
 	if (r == ncclSuccess && op->count && needs_to(op, comm->rank))

@@ -63,9 +63,9 @@ static bool set_up(ncclComm_t comm)
 	CUresult r = cu.cuStreamCreate(&comm->stream, CU_STREAM_NON_BLOCKING);
 
 	if (r == CUDA_SUCCESS)
-		r = cu.cuMemAlloc(&comm->word, 256);
+		r = cu.cuMemAlloc(&comm->word, 4 * NCCL_WORDS);
 	if (r == CUDA_SUCCESS)
-		r = cu.cuMemsetD32Async(comm->word, 0, 64, comm->stream);
+		r = cu.cuMemsetD32Async(comm->word, 0, NCCL_WORDS, comm->stream);
 	if (r == CUDA_SUCCESS)
 		r = cu.cuStreamSynchronize(comm->stream);
 	if (r != CUDA_SUCCESS)
@@ -142,20 +142,23 @@ static void run_batches(ncclComm_t comm)
 	pthread_mutex_unlock(&comm->lock);
 }
 
-/* What came in while it failed: the streams have been released. */
-static void drop_batches(ncclComm_t comm)
-{
-	pthread_mutex_lock(&comm->lock);
-	while (comm->first)
-		end_batch(comm, comm->first);
-	pthread_mutex_unlock(&comm->lock);
-}
-
+/* What comes in to one that has failed: streams have been released, launches of graphs are. */
 static void wait_stop(ncclComm_t comm)
 {
+	struct batch *b;
+
 	pthread_mutex_lock(&comm->lock);
-	while (!comm->stop)
-		pthread_cond_wait(&comm->more, &comm->lock);
+	while (comm->first || !comm->stop) {
+		b = comm->first;
+		if (!b) {
+			pthread_cond_wait(&comm->more, &comm->lock);
+			continue;
+		}
+		pthread_mutex_unlock(&comm->lock);
+		engine_run(comm, b);
+		pthread_mutex_lock(&comm->lock);
+		end_batch(comm, b);
+	}
 	pthread_mutex_unlock(&comm->lock);
 }
 
@@ -181,9 +184,11 @@ static void give_back(ncclComm_t comm)
 
 static void *serve(void *argument)
 {
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	ncclComm_t comm = argument;
 
 	cu.cuCtxSetCurrent(comm->context);
+	cu.cuThreadExchangeStreamCaptureMode(&mode); /* what other threads capture is no concern of this one */
 	if (start(comm)) {
 		pthread_mutex_lock(&comm->lock);
 		atomic_store(&comm->async, ncclSuccess);
@@ -193,7 +198,6 @@ static void *serve(void *argument)
 	run_batches(comm);
 	if (atomic_load(&comm->abort))
 		comm_fail(comm, ncclInvalidUsage, "the communicator was aborted");
-	drop_batches(comm);
 	wait_stop(comm);
 	give_back(comm);
 	return NULL;
@@ -249,6 +253,8 @@ void comm_end(ncclComm_t comm, bool abort)
 		cu.cuDevicePrimaryCtxRelease(comm->device);
 	op_free(comm->pending);
 	comm->magic = 0;
+	if (comm->captured) /* a graph of the program's may still name it */
+		return;
 	pthread_cond_destroy(&comm->less);
 	pthread_cond_destroy(&comm->more);
 	pthread_mutex_destroy(&comm->lock);
@@ -330,6 +336,13 @@ static CUresult append(ncclComm_t comm, struct batch *b)
 	return r;
 }
 
+static bool has_captured(const struct op *op)
+{
+	while (op && !op->captured)
+		op = op->next;
+	return op;
+}
+
 ncclResult_t comm_enqueue(ncclComm_t comm, struct op *ops)
 {
 	struct batch *b = calloc(1, sizeof(*b));
@@ -347,7 +360,11 @@ ncclResult_t comm_enqueue(ncclComm_t comm, struct op *ops)
 	b->ops = ops;
 	pthread_mutex_lock(&comm->lock);
 	result = comm->failed ? CUDA_SUCCESS : cu.cuCtxPushCurrent(comm->context);
-	if (!comm->failed && result == CUDA_SUCCESS) {
+	if (!comm->failed && result == CUDA_SUCCESS && has_captured(ops)) {
+		r = capture_ops(comm, ops);
+		b->ops = NULL;
+		cu.cuCtxPopCurrent(&popped);
+	} else if (!comm->failed && result == CUDA_SUCCESS) {
 		result = append(comm, b);
 		cu.cuCtxPopCurrent(&popped);
 		if (b->number)

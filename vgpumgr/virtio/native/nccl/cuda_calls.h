@@ -11,7 +11,7 @@
 	of(cuInit) of(cuDeviceGetCount) of(cuDevicePrimaryCtxRetain) of(cuDevicePrimaryCtxRelease) \
 	of(cuCtxGetCurrent) of(cuCtxPushCurrent) of(cuCtxPopCurrent) of(cuCtxSetCurrent) of(cuCtxGetDevice) \
 	of(cuStreamCreate) of(cuStreamDestroy) of(cuStreamSynchronize) of(cuStreamIsCapturing) \
-	of(cuStreamWaitValue32) of(cuStreamWriteValue32) \
+	of(cuStreamWaitValue32) of(cuStreamWriteValue32) of(cuLaunchHostFunc) of(cuThreadExchangeStreamCaptureMode) \
 	of(cuEventCreate) of(cuEventRecord) of(cuEventQuery) of(cuEventDestroy) \
 	of(cuMemAlloc) of(cuMemFree) of(cuMemcpyDtoHAsync) of(cuMemcpyHtoDAsync) of(cuMemsetD32Async) \
 	of(cuPointerGetAttribute) of(cuGetErrorName)

@@ -520,7 +520,7 @@ static bool read_scalars(ncclComm_t comm, struct batch *b)
 	return true;
 }
 
-void engine_run(ncclComm_t comm, struct batch *b)
+static void run(ncclComm_t comm, struct batch *b)
 {
 	struct pause p = { 0 };
 	bool finished = false;
@@ -540,7 +540,16 @@ void engine_run(ncclComm_t comm, struct batch *b)
 		if (r == STEP_DONE)
 			missing = -1;
 	}
-	has_failed(comm, cu.cuStreamWriteValue32(comm->stream, comm->word, b->number, 0), "the end of a collective");
+	if (!b->word)
+		has_failed(comm, cu.cuStreamWriteValue32(comm->stream, comm->word, b->number, 0), "the end of a collective");
+}
+
+void engine_run(ncclComm_t comm, struct batch *b)
+{
+	run(comm, b);
+	if (b->word) /* also of one that has failed: the launch goes on */
+		has_failed(comm, cu.cuStreamWriteValue32(comm->stream, comm->word + 4 * (CUdeviceptr)b->word, 1, 0),
+			   "the end of a collective in a graph");
 }
 
 void op_free(struct op *op)

@@ -13,7 +13,7 @@
 #include "cuda_calls.h"
 #include "segment.h"
 
-enum { NCCL_ALIVE = 0x4c43434e, NCCL_SCALES = 256 };
+enum { NCCL_ALIVE = 0x4c43434e, NCCL_SCALES = 256, NCCL_WORDS = 4096 };
 
 enum op_kind {
 	OP_ALL_REDUCE = 1, OP_REDUCE, OP_BROADCAST, OP_ALL_GATHER, OP_REDUCE_SCATTER, OP_ALL_TO_ALL, OP_GATHER, OP_SCATTER,
@@ -43,6 +43,7 @@ struct op {
 	bool scaled;
 	uint64_t scalar, scalar_at; /* in the device's memory, unless 0 */
 	CUstream stream;
+	bool captured;
 	struct split *split;
 	/* rounds, or pieces between two ranks: how many there are, and those done */
 	bool begun;
@@ -59,6 +60,15 @@ struct batch {
 	struct op *ops;
 	struct ready *ready;
 	uint32_t number;
+	unsigned int word; /* of a graph's launch: its own; 0: the communicator's, which counts batches */
+};
+
+/* What a graph does at each launch. */
+struct captured {
+	struct captured *next;
+	struct ncclComm *comm;
+	struct op *ops;
+	unsigned int word;
 };
 
 struct scale {
@@ -85,6 +95,8 @@ struct ncclComm {
 	struct batch *first, **last;
 	struct ready *spare;
 	uint32_t number;          /* of the last batch */
+	struct captured *captured;
+	unsigned int words;       /* of graphs */
 	struct scale scales[NCCL_SCALES];
 	unsigned int shrinks;
 
@@ -123,6 +135,9 @@ void comm_end(ncclComm_t comm, bool abort);
 ncclResult_t comm_enqueue(ncclComm_t comm, struct op *ops);
 /* A new one is the group's from now on, or waited for. */
 ncclResult_t comm_begin(ncclComm_t comm, ncclComm_t *handle);
+
+/* Under the lock, in the communicator's context: operations of one captured stream. */
+ncclResult_t capture_ops(ncclComm_t comm, struct op *ops);
 
 /* ---- engine.c */
 void engine_run(ncclComm_t comm, struct batch *batch);
