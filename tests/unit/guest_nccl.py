@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from tests.unit.guest_cuda import cu, ok
 from tests.unit.transport_rig import LIB
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 
 #: the interface's numbers
 TYPES = {

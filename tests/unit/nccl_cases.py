@@ -290,11 +290,11 @@ def other_calls() -> None:
         for comm in ranks.comms:
             done(nccl.ncclCommAbort(comm))
     ranks = Ranks([0, 1])
-    at = [ranks.put(r, np.zeros(200, np.float32)) for r in range(2)]
+    both = [ranks.put(r, np.zeros(200, np.float32)) for r in range(2)]
     ok(cu.cuCtxSetCurrent(ranks.contexts[0]))
-    done(nccl.ncclSend(at[0], c_size_t(100), 7, 1, ranks.comms[0], ranks.streams[0]))
-    done(nccl.ncclRecv(at[1], c_size_t(50), 7, 0, ranks.comms[1], ranks.streams[1]))
-    ranks.get(1, at[1], np.zeros(1))
+    done(nccl.ncclSend(both[0], c_size_t(100), 7, 1, ranks.comms[0], ranks.streams[0]))
+    done(nccl.ncclRecv(both[1], c_size_t(50), 7, 0, ranks.comms[1], ranks.streams[1]))
+    ranks.get(1, both[1], np.zeros(1))
     assert async_error(ranks.comms[1]) == USAGE
     assert "rank 0 sends 400 bytes, rank 1 receives 200" in last_error()
     for comm in ranks.comms:
@@ -416,16 +416,17 @@ def bad_input() -> None:
     for result, expected, _ in cases:
         assert result == expected, cases.index((result, expected, _))
     # one by one for the sentences: the list above was made before it was checked
-    for call, words in (
-        (lambda: all_reduce(at, at, count, 12, SUM, comms[0], flow), cases[0][2]),
-        (lambda: all_reduce(at, other, count, 7, SUM, comms[0], flow), cases[5][2]),
-        (lambda: nccl.ncclBroadcast(at, at, count, 7, 2, comms[0], flow), cases[9][2]),
-        (lambda: nccl.ncclCommInitRank(byref(made), 65, unique, 0), cases[12][2]),
-        (lambda: nccl.ncclCommInitRank(byref(made), 2, UniqueId(b"x" * 100), 0), cases[18][2]),
-        (lambda: nccl.ncclCommGrow(comms[0], 3, None, 0, None, None), cases[20][2]),
-    ):
+    again: list[tuple[Callable[[], object], int]] = [
+        (lambda: all_reduce(at, at, count, 12, SUM, comms[0], flow), 0),
+        (lambda: all_reduce(at, other, count, 7, SUM, comms[0], flow), 5),
+        (lambda: nccl.ncclBroadcast(at, at, count, 7, 2, comms[0], flow), 9),
+        (lambda: nccl.ncclCommInitRank(byref(made), 65, unique, 0), 12),
+        (lambda: nccl.ncclCommInitRank(byref(made), 2, UniqueId(b"x" * 100), 0), 18),
+        (lambda: nccl.ncclCommGrow(comms[0], 3, None, 0, None, None), 20),
+    ]
+    for call, number in again:
         call()
-        assert words in last_error(), (words, last_error())
+        assert cases[number][2] in last_error(), (cases[number], last_error())
     assert made.value is None
     synchronize(flow)
     assert nccl.ncclGetErrorString(REMOTE).startswith(b"remote process")
@@ -497,13 +498,14 @@ def alone(path: str, rank: str) -> None:
 CASES: dict[str, Callable[..., None]] = {
     f.__name__: f
     for f in (
-        sequences, small_floats, scaled_sums, held_stream, captured, beside_a_capture, aborted, abort_own, other_calls, nonblocking, splits,
-        bad_input, child_of_fork, pair, endless, alone,
+        sequences, small_floats, scaled_sums, held_stream, captured, beside_a_capture, aborted, abort_own,
+        other_calls, nonblocking, splits, bad_input, child_of_fork, pair, endless, alone,
     )
 }  # fmt: skip
 
 if __name__ == "__main__":
     for words in " ".join(sys.argv[1:]).split(" + "):
         name, *arguments = words.split()
-        CASES[name](*arguments)
+        case: Callable[..., None] = CASES[name]
+        case(*arguments)
         print(name, "ok", flush=True)

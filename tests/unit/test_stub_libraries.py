@@ -49,9 +49,10 @@ def test_all_of_nccl_that_pytorch_calls_between_processes_is_there() -> None:
     wanted = {name for file, name in lines if file == "libnccl.so.2"}
     assert len(wanted) > 50
     assert wanted - math_implemented()["nccl"] == {
-        "ncclCommGetUniqueId", "ncclCommGrow", "ncclCommMemStats", "ncclCommResume", "ncclCommRevoke", "ncclCommSuspend", "ncclDevCommCreate",
-        "ncclDevCommDestroy", "ncclGetLsaMultimemDevicePointer", "ncclGetPeerDevicePointer", "ncclGroupSimulateEnd",
-        "ncclPutSignal", "ncclSignal", "ncclWaitSignal", "ncclWinGetUserPtr",
+        "ncclCommGetUniqueId", "ncclCommGrow", "ncclCommMemStats", "ncclCommResume", "ncclCommRevoke",
+        "ncclCommSuspend", "ncclDevCommCreate", "ncclDevCommDestroy", "ncclGetLsaMultimemDevicePointer",
+        "ncclGetPeerDevicePointer", "ncclGroupSimulateEnd", "ncclPutSignal", "ncclSignal",
+        "ncclWaitSignal", "ncclWinGetUserPtr",
     }  # fmt: skip
 
 

@@ -173,7 +173,7 @@ def emit_coverage(spec: Spec) -> str:
         f"exports every name of cuda.h {spec.header}, its `libcudart.so.12` and `.13` every name of the vendor's.",
         "`libcublas` and `libcublasLt`, each for 12 and 13, `libcudnn` for 9, `libcufft` and `libcusolver` for 11 and",
         "12, `libcusparse` for 12, `libcurand` for 10, and `libnccl` for 2 export every documented name of the",
-        "vendor's. Of NCCL's, those that are implemented are the guest's own ([adr/0029](adr/0029-nccl-in-the-guest.md)).",
+        "vendor's. NCCL's implemented ones are the guest's own ([adr/0029](adr/0029-nccl-in-the-guest.md)).",
         "What is refused answers CUDA_ERROR_NOT_SUPPORTED, and names itself once on standard error",
         "(`VGPUMGR_QUIET=1`: never).",
         "",
