@@ -82,10 +82,8 @@ class Actor:
             return
         if answer is _NO_ANSWER:
             answer = PoolOutcomeError("no answer")
-        if isinstance(answer, Exception):
-            wanted = process.throw(answer)
-        else:
-            wanted = process.send(answer)
+        is_error = isinstance(answer, Exception)
+        wanted = process.throw(answer) if is_error else process.send(answer)
         self.waiting += 1
         if isinstance(wanted, Sleep):
             self._expect(self.world.now_s + wanted, None)

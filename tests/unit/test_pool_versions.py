@@ -14,8 +14,10 @@ from tests.support.cli import Cli
 from tests.support.pool_host import PoolHost, choose_machine
 from tests.unit.test_pool_claims import await_true, claim, make_pool, ok, refused, serving
 from tests.unit.test_pool_claims import cli as cli
+from vgpumgr.errors import PoolVersionError
 from vgpumgr.host.machine import find_machine, read_boot_id
 from vgpumgr.model.gpu import Drain
+from vgpumgr.model.request import AttachRequest
 from vgpumgr.pool.control.host import HostAgent
 from vgpumgr.pool.control.records import (
     POOL,
@@ -92,7 +94,16 @@ def test_a_pool_of_the_version_before_works_but_for_what_is_new(cli: Cli) -> Non
         with open_pool(None) as pool:
             assert not write_offer(pool, pool.view(), "an authority", ("10.0.0.5:7443",))
             text = "".join(entry.value for entry in pool.store.range("p/").entries.values())
-        names = ("granted_s", "until_s", "for_s", "preempt", "nominated", '"ca"', '"links"', '"via"')
+        names = (
+            "granted_s",
+            "until_s",
+            "for_s",
+            "preempt",
+            "nominated",
+            '"ca"',
+            '"links"',
+            '"via"',
+        )
         assert not any(name in text for name in names)
         done = ok(cli.run("pool", "upgrade", "-o", "json"))
         assert (done["before"], done["version"], done["not_heard"]) == (VERSION - 1, VERSION, [])

@@ -41,6 +41,11 @@ class RemotePool:
         found = self._backend.ask("GET", f"{_locate('claims', name)}/explain")
         return found["claim"], found["hosts"]
 
+    def list_victims(self, name: str) -> list[Row]:
+        """See ``PoolOperations``."""
+        found = self._backend.ask("GET", f"{_locate('claims', name)}/explain")
+        return list(found.get("preempts", ()))  # an older daemon preempts nothing
+
     def create(
         self,
         name: str,
@@ -57,11 +62,13 @@ class RemotePool:
         preempt_vm: bool = False,
     ) -> Row:
         """See ``PoolOperations``; ``here`` is the other host, and ``until`` in its time zone."""
-        body = {
+        body: Row = {
             "name": name, "class": class_name, "profile": profile, "gpus": gpus, "if_lost": if_lost, "tenant": tenant,
             "anti_affinity": anti_affinity, "where": list(where), "binding": "late" if late else "reserve",
-            **{key: value for key, value in (("until", until), ("for", duration), ("preemptible_vm", preempt_vm)) if value},
         }  # fmt: skip
+        # an older daemon knows none of these
+        more = {"until": until, "for": duration, "preemptible_vm": preempt_vm}
+        body |= {key: value for key, value in more.items() if value}
         row: Row = self._backend.ask("POST", f"{POOL}/claims", body)["claim"]
         return row
 

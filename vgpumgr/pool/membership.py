@@ -258,9 +258,7 @@ class Pool:
             queue = QueueWatch(
                 boot, self.clock.monotonic_s, recorder.note_wait, before.queue if before else None
             )
-            controller = Controller(
-                name, timing, self.clock.monotonic_s, self.clock.wall_s, queue
-            )
+            controller = Controller(name, timing, self.clock.monotonic_s, self.clock.wall_s, queue)
             server = Server(
                 self.store, name, agent, controller, self.clock.sleep, report, keep, is_over,
                 before, lambda: read_closed(self.machine),

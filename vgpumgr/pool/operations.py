@@ -40,6 +40,7 @@ from vgpumgr.pool.membership import Pool
 from vgpumgr.pool.report import make_report
 from vgpumgr.pool.reservations import ReservationOperations, list_reserved
 from vgpumgr.pool.scheduler.model import GPU_MILLI
+from vgpumgr.pool.scope import hide_others
 from vgpumgr.pool.sizes import read_size
 from vgpumgr.pool.store.interface import Change, Compare
 from vgpumgr.pool.tenants import TenantOperations
@@ -165,6 +166,8 @@ class PoolOperations:
         view = self._pool.view()
         claim = find_claim(view, name)
         rows = [one.as_dict() for one in list_candidates(view, claim, self._now_s)]
+        for row in rows:
+            row["why"] = hide_others(view, row["why"]) if row["why"] else row["why"]
         return describe_claim(view, name), rows
 
     def list_victims(self, name: str) -> list[dict[str, Any]]:
@@ -173,7 +176,8 @@ class PoolOperations:
         claim = find_claim(view, name)
         if view.find_state(claim) != "waiting":
             return []
-        return describe_victims(view, grant_in_turn(view, claim, self._now_s)[1])
+        victims = describe_victims(view, grant_in_turn(view, claim, self._now_s)[1])
+        return [one for one in victims if one["name"] in view.list_own_claims()]
 
     def create(
         self,
@@ -363,15 +367,21 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
                 "if_lost": str(claim.if_lost),
                 "lease": None if lease is None else _describe_lease(view, lease, uuids),
                 "place": places.get(claim.name),
-                "why": claim.why or (NO_ANSWER if is_waiting else None),
+                "why": hide_others(view, claim.why) or (NO_ANSWER if is_waiting else None),
                 "used_by": _describe_uses(view.list_uses(claim)),
                 "until_s": claim.until_s,
                 "for_s": claim.for_s,
                 "preemptible": _describe_preemptible(view, claim),
-                "preempted_by": claim.preempted_by or None,
+                "preempted_by": _name_known(view, claim.preempted_by),
             }
         )
     return rows
+
+
+def _name_known(view: View, claim: str) -> str | None:
+    """None of what is another tenant's."""
+    is_known = view.scope is None or claim in view.list_own_claims()
+    return claim if claim and is_known else None
 
 
 def _describe_want(want: WantRecord | None) -> dict[str, Any] | None:
@@ -414,7 +424,7 @@ def _describe_lease(
         "compute_percent": lease.compute_percent,
         "token": view.find_token(lease),
         "until_s": lease.until_s or None,
-        "notice": end.why if end else None,
+        "notice": hide_others(view, end.why) if end else None,
     }
 
 

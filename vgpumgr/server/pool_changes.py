@@ -203,7 +203,10 @@ class PoolChanges:
             request,
             lambda pool: {
                 "tenant": pool.tenants.create(
-                    body.name, body.quota_milli, body.priority, body.weight,
+                    body.name,
+                    body.quota_milli,
+                    body.priority,
+                    body.weight,
                     preemptible=body.preemptible,
                 )
             },
