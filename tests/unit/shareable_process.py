@@ -93,8 +93,8 @@ def imported_bytes(data: bytes, seals: int = 0xF) -> int:
     file = os.memfd_create("mine", os.MFD_ALLOW_SEALING)
     os.write(file, data)
     fcntl_seal(file, seals)
-    code = imported(path_of(file))[0]
-    return code or imported_pool(path_of(file))[0]
+    codes = imported(path_of(file))[0], imported_pool(path_of(file))[0]
+    return min(codes)  # 0 where it is taken as either
 
 
 def fcntl_seal(file: int, seals: int) -> None:
