@@ -133,7 +133,7 @@ def list_reservations(context: Context) -> None:
 
 @app.named("show")
 def show(context: Context, reservation: ReservationName) -> None:
-    """Show one reservation: its times, its GPUs, and the claims that have leases.
+    """Show one reservation, its times and its GPUs.
 
     \b
     Examples:

@@ -139,7 +139,7 @@ def change(
         Literal["yes", "no"] | None, Option("--preemptible", help=_PREEMPTIBLE)
     ] = None,
 ) -> None:
-    """Change the quota, the priority or the weight of a tenant, or whether it can be preempted.
+    """Change a tenant's quota, priority, weight or preemption.
 
     Leases stay, also above a quota that has become smaller: then nothing more is granted.
 
