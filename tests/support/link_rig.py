@@ -274,7 +274,7 @@ class Far:
         self.start()
         return self
 
-    def answer(self, request: dict[str, object]) -> dict[str, object] | None:
+    def answer(self, _: dict[str, object]) -> dict[str, object] | None:
         """Each one gets this channel."""
         return {"ok": True, "agent": str(self.rig.socket)}
 

@@ -220,6 +220,7 @@ static _Noreturn void become_session(int socket, const struct stranger *stranger
 	char text[256] = "";
 
 	prctl(PR_SET_NAME, "vgpumgr-link");
+	prctl(PR_SET_TIMERSLACK, 1000UL); /* its waits for answers are short */
 	for (unsigned i = 0; i < listener.addresses; i++)
 		vg_close_fd(&listener.socket[i]);
 	vg_close_fd(&listener.signals);

@@ -16,7 +16,7 @@
 
 enum {
 	TICK_MS = 500, FIRST_MS = 10000, FAREWELL_MS = 1000,
-	SPINS = 600, SLEEP_NS = 20000, SLEEP_MAX_NS = 1000000,
+	SPINS = 60, SLEEP_NS = 10000, SLEEP_MAX_NS = 1000000,
 };
 
 /* ---- connections ---- */
@@ -79,6 +79,16 @@ static void shake_hands(struct link_session *session, unsigned i)
 
 /* ---- the stream ---- */
 
+/* An answer comes in shared memory, and mostly soon: to sleep at once would take longer. */
+static void spin(struct link_session *session)
+{
+	for (unsigned i = 0; i < SPINS && session->calls; i++) {
+		if (link_answer(session))
+			return;
+		vg_pause();
+	}
+}
+
 /* 0, or why the connection, or all of it, is of no more use. */
 static int move(struct link_session *session)
 {
@@ -91,7 +101,7 @@ static int move(struct link_session *session)
 			error = 0; /* the lane takes it later */
 	}
 	if (!error && session->conn && session->state == LINK_OPEN)
-		link_answer(session);
+		spin(session);
 	if (!error)
 		error = got < 0 ? got : vg_durable_send(&session->stream, vg_now_ms());
 	session->blocked = error == -EAGAIN;
@@ -147,19 +157,15 @@ static void check_time(struct link_session *session)
 
 enum { LISTENER, BROKER, OPENED, LINK, HANDSHAKES, ALL = HANDSHAKES + LINK_HANDSHAKES };
 
-/* While the worker has calls, its answers are waited for as a guest's process waits: they come in shared memory. */
-static void wait_for_work(struct link_session *session, struct pollfd *wait, unsigned *round)
+/* While the worker has calls, its answers are looked at ever more seldom; other work wakes at once. */
+static void wait_for_work(const struct link_session *session, struct pollfd *wait, unsigned *round)
 {
 	struct timespec pause = { .tv_nsec = TICK_MS * 1000000L };
 	unsigned step;
 
 	if ((session->calls || session->stalled) && session->state == LINK_OPEN) {
-		++*round;
-		vg_pause();
-		step = *round < SPINS ? 0 : (*round - SPINS) / 16;
-		pause.tv_nsec = *round < SPINS ? 0 : step < 6 ? (long)SLEEP_NS << step : SLEEP_MAX_NS;
-		if (*round % 8 && !pause.tv_nsec)
-			return; /* the network is asked less often: that is a call of the system */
+		step = (*round)++ / 16;
+		pause.tv_nsec = step < 7 ? (long)SLEEP_NS << step : SLEEP_MAX_NS;
 	}
 	ppoll(wait, ALL, &pause, NULL);
 }
@@ -209,7 +215,7 @@ static void loop(struct link_session *session)
 			error = go_on(session);
 		if (session->stream.received + session->stream.written + session->stream.taken != before)
 			round = 0;
-		if (error || !round || round > SPINS)
+		if (error || !round || round % 16 == 0)
 			judge(session, error);
 		check_time(session);
 	}
