@@ -30,7 +30,7 @@ PATHS = [
     .replace("{tenant}", "vision")
     .replace("{reservation}", "course")
     for route in SYSTEM_ROUTES
-    if route.path.startswith(POOL)
+    if route.path.startswith(POOL) and route.method == "GET"
 ]
 #: the path with the words of the command line that print the same
 COMMANDS = {
@@ -187,3 +187,27 @@ def test_a_store_that_hangs_holds_up_no_other_request(
         assert {(status, error["id"]) for status, error in found} == {(503, "VG373")}
         # one read for all: it asks each member once
         assert len(silence.connections) <= len(silence.urls)
+
+
+def test_the_audit_log_has_commands_of_administrators_alone(daemon: Daemon) -> None:
+    path = f"{POOL}/commands"
+    words = {"words": ["claim", "delete", "train"]}
+    for role, expected in ((Role.VIEWER, 403), (Role.NONE, 403), (Role.ADMIN, 200)):
+        (reply,) = send_as(
+            daemon.socket, *CALLERS[role], [make_request("POST", path, json.dumps(words))]
+        )
+        assert reply.status == expected, role
+    bad: list[Any] = [
+        {}, {"words": []}, {"words": "x"}, {"words": [1]}, {"words": ["x" * 513]}, {"words": ["x"] * 65},
+        {**words, "uid": 0}, {**words, "event": "operation"}, [], None,
+    ]  # fmt: skip
+    for body in bad:
+        (reply,) = send_as(
+            daemon.socket, *CALLERS[Role.ADMIN], [make_request("POST", path, json.dumps(body))]
+        )
+        assert reply.status == 400, body
+    entries = daemon.get("/1.0/audit?limit=1000")["entries"]
+    recorded = [entry for entry in entries if entry["event"] == "pool-command"]
+    assert [(one["uid"], one["words"]) for one in recorded] == [
+        (CALLERS[Role.ADMIN][0], words["words"])
+    ]

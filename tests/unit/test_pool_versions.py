@@ -14,8 +14,10 @@ from tests.support.cli import Cli
 from tests.support.pool_host import PoolHost, choose_machine
 from tests.unit.test_pool_claims import await_true, claim, make_pool, ok, refused, serving
 from tests.unit.test_pool_claims import cli as cli
+from vgpumgr.errors import PoolVersionError
 from vgpumgr.host.machine import find_machine, read_boot_id
 from vgpumgr.model.gpu import Drain
+from vgpumgr.model.request import AttachRequest
 from vgpumgr.pool.control.host import HostAgent
 from vgpumgr.pool.control.records import (
     POOL,
@@ -27,11 +29,14 @@ from vgpumgr.pool.control.records import (
     Life,
     TenantRecord,
     Timing,
+    View,
     alive_key,
     format_record,
+    put,
 )
+from vgpumgr.pool.links import write_offer
 from vgpumgr.pool.membership import open_pool
-from vgpumgr.pool.store.interface import Delete, Put, Transaction
+from vgpumgr.pool.store.interface import At, Delete, Put, Transaction
 from vgpumgr.pool.store.steps import drive
 from vgpumgr.state.store import STATE_FILE, Store
 
@@ -87,12 +92,25 @@ def test_a_pool_of_the_version_before_works_but_for_what_is_new(cli: Cli) -> Non
             error = refused(cli.run(*words, "-o", "json"), "VG382", 7)
             assert error["try"].startswith("vgpumgr pool upgrade")
         with open_pool(None) as pool:
+            assert not write_offer(pool, pool.view(), "an authority", ("10.0.0.5:7443",))
             text = "".join(entry.value for entry in pool.store.range("p/").entries.values())
-        assert not any(
-            name in text for name in ("granted_s", "until_s", "for_s", "preempt", "nominated")
+        names = (
+            "granted_s",
+            "until_s",
+            "for_s",
+            "preempt",
+            "nominated",
+            '"ca"',
+            '"links"',
+            '"via"',
         )
+        assert not any(name in text for name in names)
         done = ok(cli.run("pool", "upgrade", "-o", "json"))
         assert (done["before"], done["version"], done["not_heard"]) == (VERSION - 1, VERSION, [])
+        with open_pool(None) as pool:
+            pool.change_anew(write_offer_anew, PoolVersionError("others write"))
+        (host,) = ok(cli.run("pool", "status", "-o", "json"))["hosts"]
+        assert host["links"] == ["10.0.0.5:7443"]
         ok(cli.run("tenant", "create", "t", "--preemptible", "-o", "json"))
         lease = claim(cli, "ends", SHARE, "--until", "2099-01-01T12:00")["lease"]
         assert lease["until_s"] is not None
@@ -100,6 +118,12 @@ def test_a_pool_of_the_version_before_works_but_for_what_is_new(cli: Cli) -> Non
         await_true(lambda: list_closed(cli) == [0])
     assert ok(cli.run("pool", "upgrade", "-o", "json"))["before"] == VERSION
     assert "as before" in cli.run("pool", "upgrade").out
+
+
+def write_offer_anew(view: View) -> tuple[list[At], list[Put]]:
+    """The heartbeat writes the same record."""
+    record = replace(view.hosts["a"], ca="an authority", links=("10.0.0.5:7443",))
+    return [view.at(record.key)], [put(record)]
 
 
 def list_closed(cli: Cli) -> list[int]:
@@ -118,6 +142,20 @@ def test_an_upgrade_waits_for_the_hosts_that_are_heard(cli: Cli) -> None:
     result = cli.run("pool", "upgrade")
     assert result.code == 0
     assert "host old is not heard" in result.err
+
+
+def test_an_older_pool_and_attachments_by_claims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of its own host; what hosts use of each other is in tests/unit/test_pool_links.py."""
+    choose_machine(tmp_path / "machine", monkeypatch)
+    host = PoolHost(tmp_path, [make_gpu(A100, 0, None)])
+    host.claim("train", SHARE)
+    make_old()
+    host.service.attach(AttachRequest("vm01", claim="train", hello_timeout_s=0))
+    (record,) = host.bench.store.list_attachments()
+    assert record.claim is not None
+    assert (record.claim.host, record.claim.via) == ("a", "")
 
 
 def test_an_updated_program_serves_on_at_once(cli: Cli) -> None:

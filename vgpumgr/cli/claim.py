@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from typer import Argument, Context, Option
 
-from vgpumgr.cli.backend import open_pool
+from vgpumgr.cli.backend import open_any_pool
 from vgpumgr.cli.classes import format_free
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
@@ -20,7 +20,7 @@ from vgpumgr.cli.output import (
     size_column,
     value_column,
 )
-from vgpumgr.cli.session import DryRun, get_session, get_session_here, number
+from vgpumgr.cli.session import DryRun, get_session, get_session_at_one, number
 from vgpumgr.errors import Exit, UsageError
 
 app = App()
@@ -182,7 +182,7 @@ def create(
         "duration": duration,
         "preempt_vm": preempt_vm,
     }
-    with open_pool(get_session_here(context, "claim create").options) as pool:
+    with open_any_pool(get_session_at_one(context, "claim create").options) as pool:
         if not dry_run:
             _print(context, pool.create(*asked, **more))
             return
@@ -213,7 +213,7 @@ def list_claims(context: Context) -> None:
       vgpumgr claim list
       vgpumgr claim list --filter state=waiting -o json
     """
-    with open_pool(get_session_here(context, "claim list").options) as pool:
+    with open_any_pool(get_session_at_one(context, "claim list").options) as pool:
         rows = pool.list_claims()
     print_list(context, {"schema": _SCHEMA, "claims": rows}, rows, _COLUMNS, "name")
 
@@ -227,7 +227,7 @@ def show(context: Context, claim: ClaimName) -> None:
       vgpumgr claim show train
       vgpumgr claim show train -o json
     """
-    with open_pool(get_session_here(context, "claim show").options) as pool:
+    with open_any_pool(get_session_at_one(context, "claim show").options) as pool:
         _print(context, pool.show(claim))
 
 
@@ -255,8 +255,8 @@ def wait(
       vgpumgr claim wait train
       vgpumgr claim wait train --timeout 600
     """
-    session = get_session_here(context, "claim wait")
-    with open_pool(session.options) as pool:
+    session = get_session_at_one(context, "claim wait")
+    with open_any_pool(session.options) as pool:
         row = pool.wait(claim, timeout_s, session.streams.note)
     _print(context, row)
     return int(Exit.OK if row["state"] == "granted" else Exit.PENDING)
@@ -274,7 +274,7 @@ def bind(context: Context, claim: ClaimName) -> int:
       vgpumgr claim bind train
       vgpumgr claim wait train
     """
-    with open_pool(get_session_here(context, "claim bind").options) as pool:
+    with open_any_pool(get_session_at_one(context, "claim bind").options) as pool:
         row = pool.bind(claim)
     _print(context, row)
     return int(Exit.OK if row["state"] == "granted" else Exit.PENDING)
@@ -291,7 +291,7 @@ def release(context: Context, claim: ClaimName) -> None:
     Examples:
       vgpumgr claim release train
     """
-    with open_pool(get_session_here(context, "claim release").options) as pool:
+    with open_any_pool(get_session_at_one(context, "claim release").options) as pool:
         _print(context, pool.release(claim))
 
 
@@ -317,7 +317,7 @@ def explain(context: Context, claim: ClaimName) -> None:
       vgpumgr claim explain train
       vgpumgr claim explain train -o json
     """
-    with open_pool(get_session_here(context, "claim explain").options) as pool:
+    with open_any_pool(get_session_at_one(context, "claim explain").options) as pool:
         row, rows = pool.explain(claim)
         victims = pool.list_victims(claim)
     document = {"schema": _SCHEMA, "claim": row, "hosts": rows, "preempts": victims}
@@ -350,7 +350,7 @@ def resize(
     """
     if profile is None and gpus is None:
         raise UsageError("resize to what?", hint=f"vgpumgr claim resize {claim} --profile whole")
-    with open_pool(get_session_here(context, "claim resize").options) as pool:
+    with open_any_pool(get_session_at_one(context, "claim resize").options) as pool:
         _print(context, pool.resize(claim, profile, gpus))
 
 
@@ -366,7 +366,7 @@ def delete(context: Context, claim: ClaimName) -> int:
     Examples:
       vgpumgr claim delete train
     """
-    with open_pool(get_session_here(context, "claim delete").options) as pool:
+    with open_any_pool(get_session_at_one(context, "claim delete").options) as pool:
         is_gone, lost = pool.delete(claim)
     document = {"schema": _SCHEMA, "claim": claim, "deleted": is_gone, "unheard_host": lost}
     text = f"claim {claim} is deleted"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from typer import Argument, BadParameter, Context, Option
 
-from vgpumgr.cli.backend import open_pool
+from vgpumgr.cli.backend import open_any_pool, open_pool
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
     Column,
@@ -17,7 +17,7 @@ from vgpumgr.cli.output import (
     print_single,
     value_column,
 )
-from vgpumgr.cli.session import get_session_here, number
+from vgpumgr.cli.session import get_session_at_one, get_session_here, number
 from vgpumgr.errors import UsageError
 
 app = App()
@@ -91,7 +91,7 @@ def create(
       vgpumgr tenant create batch --priority -10 --weight 3
     """
     quota = None if gpus is None else _parse(gpus)
-    with open_pool(get_session_here(context, "tenant create").options) as pool:
+    with open_any_pool(get_session_at_one(context, "tenant create").options) as pool:
         _print(
             context, pool.tenants.create(tenant, quota, priority, weight, preemptible=preemptible)
         )
@@ -106,7 +106,7 @@ def list_tenants(context: Context) -> None:
       vgpumgr tenant list
       vgpumgr tenant list -o json
     """
-    with open_pool(get_session_here(context, "tenant list").options) as pool:
+    with open_any_pool(get_session_at_one(context, "tenant list").options) as pool:
         rows = pool.tenants.list_all()
     print_list(context, {"schema": _SCHEMA, "tenants": rows}, rows, _COLUMNS, "name")
 
@@ -119,7 +119,7 @@ def show(context: Context, tenant: TenantName) -> None:
     Examples:
       vgpumgr tenant show vision
     """
-    with open_pool(get_session_here(context, "tenant show").options) as pool:
+    with open_any_pool(get_session_at_one(context, "tenant show").options) as pool:
         _print(context, pool.tenants.show(tenant))
 
 
@@ -158,7 +158,7 @@ def change(
         changes["preemptible"] = preemptible == "yes"
     if not changes:
         raise UsageError("set what?", hint=f"vgpumgr tenant set {tenant} --gpus 8")
-    with open_pool(get_session_here(context, "tenant set").options) as pool:
+    with open_any_pool(get_session_at_one(context, "tenant set").options) as pool:
         _print(context, pool.tenants.change(tenant, changes))
 
 
@@ -209,7 +209,7 @@ def delete(context: Context, tenant: TenantName) -> None:
     Examples:
       vgpumgr tenant delete vision
     """
-    with open_pool(get_session_here(context, "tenant delete").options) as pool:
+    with open_any_pool(get_session_at_one(context, "tenant delete").options) as pool:
         pool.tenants.delete(tenant)
     document = {"schema": _SCHEMA, "tenant": tenant, "deleted": True}
     print_single(context, document, [f"tenant {tenant} is deleted"])

@@ -37,8 +37,10 @@ from vgpumgr.pool.control.tenants import list_queue
 from vgpumgr.pool.creating import ask, check_possible, check_quota, plan_create, try_create
 from vgpumgr.pool.leaving import find_dead, remove_host
 from vgpumgr.pool.membership import Pool
+from vgpumgr.pool.report import make_report
 from vgpumgr.pool.reservations import ReservationOperations, list_reserved
 from vgpumgr.pool.scheduler.model import GPU_MILLI
+from vgpumgr.pool.scope import hide_others
 from vgpumgr.pool.sizes import read_size
 from vgpumgr.pool.store.interface import Change, Compare
 from vgpumgr.pool.tenants import TenantOperations
@@ -116,6 +118,10 @@ class PoolOperations:
         """What each GPU is leased for, and who has it."""
         return list_bindings(self._pool.view())
 
+    def report(self, since_s: float, tenant: str | None) -> dict[str, Any]:
+        """What tenants and claims had in that time. Raises TenantNotFoundError, PoolStoreError."""
+        return make_report(self._pool, self._pool.view(), since_s, tenant)
+
     def serve(self, report: Callable[[str], None]) -> None:
         """This machine's part, until the process is interrupted."""
         self._pool.serve(lambda: False, report)
@@ -160,6 +166,8 @@ class PoolOperations:
         view = self._pool.view()
         claim = find_claim(view, name)
         rows = [one.as_dict() for one in list_candidates(view, claim, self._now_s)]
+        for row in rows:
+            row["why"] = hide_others(view, row["why"]) if row["why"] else row["why"]
         return describe_claim(view, name), rows
 
     def list_victims(self, name: str) -> list[dict[str, Any]]:
@@ -168,7 +176,8 @@ class PoolOperations:
         claim = find_claim(view, name)
         if view.find_state(claim) != "waiting":
             return []
-        return describe_victims(view, grant_in_turn(view, claim, self._now_s)[1])
+        victims = describe_victims(view, grant_in_turn(view, claim, self._now_s)[1])
+        return [one for one in victims if one["name"] in view.list_own_claims()]
 
     def create(
         self,
@@ -300,7 +309,7 @@ def _check_unused(view: View, claim: ClaimRecord, verb: str) -> None:
     if uses := view.list_uses(claim):
         raise ClaimInUseError(
             f"cannot {verb} claim {claim.name}: it is in use",
-            why=f"to be detached on host {uses[0].host}; "
+            why=f"to be detached on host {uses[0].user_host}; "
             "vgpumgr recover there releases what is not attached any more",
             held_by=[use.holder for use in uses],
             hint=uses[0].describe_end(),
@@ -338,6 +347,8 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
         *sorted(granted, key=view.age),
         *sorted(waiting, key=lambda one: places[one.name]),
     ):
+        if view.scope not in (None, claim.tenant):
+            continue
         lease = view.find_lease(claim)
         is_waiting = claim.name in places
         rows.append(
@@ -356,15 +367,21 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
                 "if_lost": str(claim.if_lost),
                 "lease": None if lease is None else _describe_lease(view, lease, uuids),
                 "place": places.get(claim.name),
-                "why": claim.why or (NO_ANSWER if is_waiting else None),
+                "why": hide_others(view, claim.why) or (NO_ANSWER if is_waiting else None),
                 "used_by": _describe_uses(view.list_uses(claim)),
                 "until_s": claim.until_s,
                 "for_s": claim.for_s,
                 "preemptible": _describe_preemptible(view, claim),
-                "preempted_by": claim.preempted_by or None,
+                "preempted_by": _name_known(view, claim.preempted_by),
             }
         )
     return rows
+
+
+def _name_known(view: View, claim: str) -> str | None:
+    """None of what is another tenant's."""
+    is_known = view.scope is None or claim in view.list_own_claims()
+    return claim if claim and is_known else None
 
 
 def _describe_want(want: WantRecord | None) -> dict[str, Any] | None:
@@ -384,7 +401,7 @@ def _describe_uses(uses: Sequence[UseRecord]) -> dict[str, Any] | None:
         return None
     use = uses[0]
     return {
-        "host": use.host,
+        "host": use.user_host,
         "kind": use.noun,
         "name": use.name,
         "uuid": use.uuid,
@@ -407,7 +424,7 @@ def _describe_lease(
         "compute_percent": lease.compute_percent,
         "token": view.find_token(lease),
         "until_s": lease.until_s or None,
-        "notice": end.why if end else None,
+        "notice": hide_others(view, end.why) if end else None,
     }
 
 
@@ -435,6 +452,7 @@ def _list_hosts(view: View, placing: Placing, now_s: float) -> list[dict[str, An
                 for gpu in gpus.get(host.name, ())
             ],
             "leases": leases[host.name],
+            "links": list(host.links),
         }
         for host in view.hosts.values()
     ]

@@ -39,7 +39,8 @@ class TenantOperations:
         """Every tenant, by name."""
         view = self._pool.view()
         usage = Usage(view)
-        return [_describe(view, view.tenants[name], usage) for name in sorted(view.tenants)]
+        names = [name for name in sorted(view.tenants) if view.scope in (None, name)]
+        return [_describe(view, view.tenants[name], usage) for name in names]
 
     def show(self, name: str) -> dict[str, Any]:
         """One tenant. Raises TenantNotFoundError."""
@@ -125,7 +126,8 @@ class TenantOperations:
 
 def find_tenant(view: View, name: str) -> TenantRecord:
     """Raises TenantNotFoundError with near names."""
-    return find_named(view.tenants, name, "tenant", TenantNotFoundError)
+    own = {n: one for n, one in view.tenants.items() if view.scope in (None, n)}
+    return find_named(own, name, "tenant", TenantNotFoundError)
 
 
 def _check_unused(view: View, name: str) -> None:

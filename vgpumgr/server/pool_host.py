@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 from vgpumgr.app.application import Application
 from vgpumgr.app.operations.claims import recover_uses
@@ -28,6 +29,7 @@ from vgpumgr.pool.membership import (
     write_seen,
 )
 from vgpumgr.server.context import Context
+from vgpumgr.server.pool_events import list_events
 from vgpumgr.state.leases import SeenPool
 
 #: between looks whether the machine is in a pool
@@ -48,8 +50,16 @@ Report = Callable[[SeenPool | VgpumgrError], None]
 class PoolServer:
     """From ``start`` to ``close``: serves whenever the machine is in a pool and no other process does."""
 
-    def __init__(self, machine: Machine, clock: Clock, report: Report) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        clock: Clock,
+        report: Report,
+        report_claims: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _events: None,
+    ) -> None:
         self._machine = machine
+        self._report_claims = report_claims
+        self._seen: SeenPool | None = None
         self._clock = clock
         self._report = report
         self._said: object = None
@@ -80,7 +90,7 @@ class PoolServer:
         stamp = read_stamp(self._machine)
         membership = read_membership(self._machine)
         if membership is None or membership.host is None or is_leaving(self._machine):
-            self._said = None
+            self._said = self._seen = None
             return
         with open_pool_of(self._machine) as pool:
             pool.serve(lambda: self._is_over(stamp), lambda _text: None, self._hear, BY_DAEMON)
@@ -89,6 +99,10 @@ class PoolServer:
         return self._end.is_set() or read_stamp(self._machine) != stamp or is_leaving(self._machine)
 
     def _hear(self, seen: SeenPool) -> None:
+        if events := list_events(self._seen, seen):
+            self._report_claims(events)
+        if seen.is_answering:
+            self._seen = seen
         if self._said != (said := (seen.text, seen.is_answering)):
             self._said = said
             self._report(seen)
@@ -171,6 +185,11 @@ async def serve_pool(
             with contextlib.suppress(RuntimeError):  # the daemon ends
                 loop.call_soon_threadsafe(due.set)
 
+    def report_claims(events: Sequence[Mapping[str, Any]]) -> None:
+        context.cache.forget()
+        for event in events:
+            context.hub.publish("claim", **event)
+
     async def end_what_is_over() -> None:
         while True:
             await asyncio.sleep(ENDS_S)
@@ -178,7 +197,7 @@ async def serve_pool(
             if seen is not None and any(one.ending_since_s is not None for one in seen.leases):
                 ask("a lease ends")
 
-    server = PoolServer(context.machine, context.clock, report)
+    server = PoolServer(context.machine, context.clock, report, report_claims)
     server.start()
     tasks = [asyncio.create_task(one()) for one in (compare_when_due, end_what_is_over)]
     try:

@@ -33,6 +33,10 @@ class PoolHostDocument(Document):
     heard: bool = Field(description="whether its last heartbeat still counts")
     gpus: list[PoolGpuDocument]
     leases: int = Field(description="leases on its GPUs")
+    links: list[str] = Field(
+        default_factory=list,
+        description="addresses at which it offers its GPUs to other hosts; none: it offers none",
+    )
 
 
 class ClaimCountsDocument(Document):
@@ -167,6 +171,23 @@ class ClaimShowDocument(Document):
     claim: ClaimDocument = Field(description="the claim")
 
 
+class ClaimDeletedDocument(Document):
+    """``vgpumgr claim delete -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    claim: str = Field(description="its name in the pool")
+    deleted: bool = Field(description="whether it is gone; else its host still ends what runs")
+    unheard_host: str | None = Field(description="that host, where it is not heard")
+
+
+class TenantDeletedDocument(Document):
+    """``vgpumgr tenant delete -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    tenant: str = Field(description="its name in the pool")
+    deleted: bool = Field(description="that it is gone")
+
+
 class ClaimCandidateDocument(Document):
     """GPUs of one model on one host, as the pool judges them for a claim."""
 
@@ -297,3 +318,10 @@ class PoolClassListDocument(Document):
 
     schema: Literal["vgpumgr/v1"] = SCHEMA
     classes: list[PoolClassDocument] = Field(description="every class, by name")
+
+
+class PoolCommandDocument(Document):
+    """That the audit log has a command."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    recorded: bool = Field(description="true")

@@ -9,6 +9,7 @@ from vgpumgr.app.context import Parts
 from vgpumgr.app.documents.operations import ActionDocument, PoolSeenDocument
 from vgpumgr.app.documents.pool import ClaimNoticeDocument
 from vgpumgr.app.transactions import open_change
+from vgpumgr.backends.link import check_link, make_link_slice
 from vgpumgr.domain.devices import attachment_of
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.errors import ClaimInUseError, PoolStoreError, UsageError, VgpumgrError
@@ -18,6 +19,7 @@ from vgpumgr.model.choices import Backend, BackendChoice
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.model.shares import make_share
 from vgpumgr.state.leases import ClaimUse, ClaimUser, LeasedGpu
+from vgpumgr.virtio.links import read_listen
 
 #: so much later than the command ends its program, the host ends what is left: seconds
 _RUN_MARGIN_S = 15.0
@@ -26,16 +28,20 @@ _ALL = "share:1/1"
 
 
 def resolve_claim(
-    parts: Parts, request: AttachRequest
+    parts: Parts, request: AttachRequest, *, may_wait: bool = False
 ) -> tuple[AttachRequest, Sequence[LeasedGpu]]:
     """The request with the profile that its claim gives, and the first of its GPUs; and all of them. Without a claim it
-    is as it is, and there are none. Raises UsageError for options that contradict the claim, and what ``Leases.find``
-    raises.
+    is as it is, and there are none. ``may_wait``: a claim that binds late may have its lease later. Raises UsageError
+    for options that contradict the claim, and what ``Leases.find`` raises.
     """
     check_options(request)
     if request.claim is None:
         return request, ()
-    leased = parts.leases.find(request.claim)
+    leased = parts.leases.find(request.claim, may_wait=may_wait)
+    if leased[0].link is not None:
+        check_link(request)
+        profile = make_link_slice(leased[0]).profile
+        return replace(request, profile=profile, backend=BackendChoice.AUTO), leased
     profile = choose_profile(parts, leased, request.backend)
     return replace(request, profile=profile, gpu=leased[0].gpu), leased
 
@@ -101,7 +107,7 @@ def recover_claims(
     does not answer it raises PoolStoreError with ``strict``, and else says so.
     """
     records = {record.id: record for record in parts.store.list_attachments()}
-    claims = [record for record in records.values() if record.claim is not None]
+    claims = [one for one in records.values() if one.claim is not None and not one.claim.late]
     if dry_run:  # one that is half attached is undone before
         claims = [record for record in claims if record.state is AttachmentState.ATTACHED]
     try:
@@ -233,4 +239,5 @@ def describe_pool(parts: Parts) -> PoolSeenDocument | None:
         text=seen.text,
         since_s=seen.since_s,
         leases=len(seen.leases),
+        listens=list(read_listen(parts.run_dir)),
     )

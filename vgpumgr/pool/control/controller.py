@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Protocol
 
 from vgpumgr.errors import PoolStoreError
 from vgpumgr.pool.control.ending import Ending, plan_reservations
@@ -43,6 +44,16 @@ from vgpumgr.pool.store.interface import At, Change, Compare, Delete, Put, Trans
 from vgpumgr.pool.store.steps import Steps, transacting
 
 
+class Observer(Protocol):
+    """Who sees what a controller that leads sees and does."""
+
+    def see(self, view: View) -> None:
+        """The pool, before a round's changes."""
+
+    def wrote(self, transaction: Transaction) -> None:
+        """A change of this round was made."""
+
+
 class Controller:
     """``read_clock_s`` only grows; ``read_wall_s`` is the time of day, which only reservations and leases with an end
     ask for. It remembers since when each host is suspect; another begins to wait anew.
@@ -54,7 +65,9 @@ class Controller:
         timing: Timing,
         read_clock_s: Callable[[], float],
         read_wall_s: Callable[[], float] = lambda: 0.0,
+        observer: Observer | None = None,
     ) -> None:
+        self._observer = observer
         self._timing = timing
         self._read_clock_s = read_clock_s
         self._election = Election(LEADER, name, timing.ttl_s)
@@ -73,6 +86,8 @@ class Controller:
             self._ending.clear()
             return False
         view = View((yield lambda store: store.range(ROOT)))
+        if self._observer is not None:
+            self._observer.see(view)
         # a GPU that an earlier grant of this round has written is compared as that has left it
         moved: dict[Compare, Compare] = {}
         for planned in self.plan(view):
@@ -80,6 +95,8 @@ class Controller:
             revision = yield transacting(self.guard(replace(planned, compares=compares)))
             if revision is None:
                 break  # what follows was decided by it, too
+            if self._observer is not None:
+                self._observer.wrote(planned)
             written = {change.key for change in planned.changes}
             moved |= {one: At(one.key, revision) for one in planned.compares if one.key in written}
         return True

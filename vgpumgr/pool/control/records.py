@@ -6,6 +6,7 @@ than it has seen.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ LEADER = f"{ROOT}leader"
 VERSION = 3
 #: by which version a pool is the first to have it
 TENANTS = ANTI_AFFINITY = USES = CLOSED_GPUS = WHERE = LATE = 2
-RESERVATIONS = ENDS = PREEMPTION = 3
+RESERVATIONS = ENDS = PREEMPTION = LINKS = 3
 #: of claims
 STATES = ("granted", "waiting", "ending", "idle")
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
@@ -83,11 +84,15 @@ class PoolRecord:
 
 @dataclass(frozen=True, slots=True)
 class HostRecord:
-    """A host that joined. ``id`` is its machine's."""
+    """A host that joined. ``id`` is its machine's. ``ca`` is the certificate of the authority that signs what it says
+    to other hosts (PEM), and ``links`` the addresses at which it offers its GPUs to them; none: it offers none.
+    """
 
     name: str
     id: str
     state: HostState = HostState.SUSPECT
+    ca: str = ""
+    links: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -256,6 +261,8 @@ class UseRecord:
     #: of the lease
     token: int
     number: int = 0
+    #: the host of the attachment, where that is another one than the lease's
+    via: str = ""
 
     @property
     def key(self) -> str:
@@ -263,9 +270,14 @@ class UseRecord:
         return use_key(self.host, self.claim, self.number)
 
     @property
+    def user_host(self) -> str:
+        """The host of the attachment."""
+        return self.via or self.host
+
+    @property
     def holder(self) -> str:
         """For people."""
-        return f'{self.noun} "{self.name}" on host {self.host} (attachment {self.attachment})'
+        return f'{self.noun} "{self.name}" on host {self.user_host} (attachment {self.attachment})'
 
     def describe_end(self) -> str:
         """The command that gives it back."""
@@ -274,7 +286,9 @@ class UseRecord:
 
 @dataclass(frozen=True, slots=True)
 class WantRecord:
-    """What wants the lease of a claim that binds late: a process of a host, while it runs; or anything there (None)."""
+    """What wants the lease of a claim that binds late: a process of a host, while it runs; or anything there (None).
+    ``where`` names the hosts that the lease may be on, where it need not be that of the process.
+    """
 
     claim: str
     host: str
@@ -282,6 +296,7 @@ class WantRecord:
     #: of the process, and the boot that it belongs to: a number is given again
     start_ticks: int = 0
     boot: str = ""
+    where: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -337,8 +352,8 @@ def find_named(records: Mapping[str, T], name: str, noun: str, error: type[Vgpum
 
 
 def find_claim(view: View, name: str) -> ClaimRecord:
-    """Raises ClaimNotFoundError with near names."""
-    return find_named(view.claims, name, "claim", ClaimNotFoundError)
+    """Raises ClaimNotFoundError with near names, which are the tenant's own in a view of one."""
+    return find_named(view.list_own_claims(), name, "claim", ClaimNotFoundError)
 
 
 def lease_key(host: str, claim: str) -> str:
@@ -397,6 +412,7 @@ Record = (
 #: fields that the versions before do not know: those of version 2, and of 3
 _LATER = frozenset({"tenant", "anti_affinity", "closed", "where", "number", "late"}) | {
     "preemptible", "until_s", "for_s", "preempt_vm", "preempted_by", "nominated", "nominated_gpus", "granted_s",
+    "ca", "links", "via",
 }  # fmt: skip
 
 
@@ -455,6 +471,8 @@ class View:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.revision = snapshot.revision
+        #: the tenant whose claims alone can be named and listed; None: all
+        self.scope: str | None = None
         self._entries = snapshot.entries
         self.hosts: dict[str, HostRecord] = {}
         #: by HOST/INDEX
@@ -490,6 +508,18 @@ class View:
                 self.alive[name] = entry
             elif noun in _KINDS:
                 found[noun][name] = read_record(_KINDS[noun], entry)
+
+    def for_tenant(self, tenant: str) -> View:
+        """The same, in which only the claims of a tenant can be named and listed."""
+        view = copy.copy(self)
+        view.scope = tenant
+        return view
+
+    def list_own_claims(self) -> Mapping[str, ClaimRecord]:
+        """The claims that can be named and listed."""
+        if self.scope is None:
+            return self.claims
+        return {name: one for name, one in self.claims.items() if one.tenant == self.scope}
 
     @property
     def pool(self) -> PoolRecord | None:
@@ -560,9 +590,9 @@ class View:
         return not claim.late or claim.name in self.wants
 
     def find_where(self, claim: ClaimRecord) -> tuple[str, ...]:
-        """The hosts that it may be on: that of what wants it, where it binds late."""
+        """The hosts that it may be on: that of what wants it, where it binds late, or those that are wanted."""
         want = self.wants.get(claim.name) if claim.late else None
-        return claim.where if want is None else (want.host,)
+        return claim.where if want is None else want.where or (want.host,)
 
     def find_tenant(self, claim: ClaimRecord) -> TenantRecord:
         """Whose the claim is; one without limits where it names none, or one that is gone."""
