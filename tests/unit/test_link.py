@@ -128,6 +128,9 @@ def test_the_listener_ends_and_takes_no_session_along(near: Near, far: Far) -> N
     far.rig.wait_status(lambda s: not s.lanes, "their lanes are free")
     assert read_line(client).startswith("block: ECONNRESET")
     other.kill()
+    start = time.monotonic()
+    wait_for(lambda: not children(far.listener.pid), "no process of theirs is left")
+    assert time.monotonic() - start < 15  # the grace is 20 s
     far.rig.wait_status(lambda s: not s.lanes, "all is free")
 
 
