@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from tests.support.run_host import wait_for
 from vgpumgr.host.machine import Machine
 from vgpumgr.virtio import identity
 from vgpumgr.virtio.identity import (
@@ -19,6 +22,7 @@ from vgpumgr.virtio.identity import (
     read_identity,
     write_client,
 )
+from vgpumgr.virtio.links import find_listener
 
 
 @pytest.fixture
@@ -130,3 +134,21 @@ def test_what_was_cut_off_is_made_whole(machine: Machine) -> None:
     assert again.fingerprint == made.fingerprint
     (get_directory(machine) / "ca.key").write_text("half")
     assert ensure_identity(machine, "a").fingerprint != made.fingerprint
+
+
+def test_a_listener_is_found_also_after_an_update(tmp_path: Path) -> None:
+    """Its file was replaced, and another program has the number of one that has ended."""
+    program, pid_file = tmp_path / "vgpumgr-link", tmp_path / "link" / "link.pid"
+    shutil.copy("/bin/sleep", program)
+    pid_file.parent.mkdir()
+    assert find_listener(tmp_path) is None
+    with subprocess.Popen([program, "1000"]) as process:
+        try:
+            pid_file.write_text(f"{process.pid}\n")
+            wait_for(lambda: find_listener(tmp_path) == process.pid, "it runs")
+            program.unlink()
+            assert find_listener(tmp_path) == process.pid
+            pid_file.write_text(f"{os.getpid()}\n")
+            assert find_listener(tmp_path) is None
+        finally:
+            process.kill()

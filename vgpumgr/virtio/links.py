@@ -193,9 +193,14 @@ def find_listener(run_dir: Path) -> int | None:
     text = (read_text(_get_pid_file(run_dir)) or "").strip()
     with contextlib.suppress(OSError):
         # another process may have that number meanwhile
-        if text.isdecimal() and Path(f"/proc/{text}/exe").readlink().name == LINK_PROGRAM.name:
+        if text.isdecimal() and _runs(int(text), LINK_PROGRAM):
             return int(text)
     return None
+
+
+def _runs(pid: int, program: Path) -> bool:
+    """Whether a process runs that program, also where an update has replaced its file. Raises OSError."""
+    return Path(f"/proc/{pid}/exe").readlink().name.removesuffix(" (deleted)") == program.name
 
 
 def read_listen(run_dir: Path) -> tuple[str, ...]:
@@ -276,7 +281,7 @@ def stop_agent(directory: Path) -> None:
     """Ends the agent of a channel's directory; none is no error."""
     text = (read_text(directory / _AGENT_PID) or "").strip()
     with contextlib.suppress(OSError):
-        if text.isdecimal() and Path(f"/proc/{text}/exe").readlink().name == AGENT_PROGRAM.name:
+        if text.isdecimal() and _runs(int(text), AGENT_PROGRAM):
             os.kill(int(text), signal.SIGKILL)
 
 
