@@ -107,7 +107,7 @@ def test_a_rank_that_ends_before_all_have_joined(guest: Guest, tmp_path: Path) -
     first.kill()
     first.communicate()
     out = end(start(guest, "alone", id_, "1"))
-    assert out.startswith("6 rank 0 is no more: its process has ended")
+    assert out.startswith("6 rank 1: rank 0 is no more: its process has ended")
     assert list_files() <= before
 
 
