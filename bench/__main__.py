@@ -22,6 +22,7 @@ BENCHMARKS = {
     "guest": "bench.guest",
     "planner": "bench.planner",
     "pool": "bench.pool",
+    "link": "bench.link",
     "binding": "bench.binding",
     "top": "bench.top",
     "daemon": "bench.daemon",

@@ -62,7 +62,10 @@ COMPLETIONS = {
     "fish": "usr/share/fish/vendor_completions.d/vgpumgr.fish",
 }
 #: native programs of the package vgpumgr-host; the rest is of simulated machines
-CHANNEL_PROGRAMS = ("vgpumgr-keeper", "vgpumgr-worker", "vgpumgr-hold", "vgpumgr-arbiter")
+CHANNEL_PROGRAMS = (
+    "vgpumgr-keeper", "vgpumgr-worker", "vgpumgr-hold", "vgpumgr-arbiter",
+    "vgpumgr-relay", "vgpumgr-dial", "vgpumgr-link",
+)  # fmt: skip
 UNITS = (
     "vgpumgr.service", "vgpumgr.socket", "vgpumgr-restore.service", "vgpumgr-passthrough.service",
     "vgpumgr-metrics.service", "vgpumgr-metrics.timer",

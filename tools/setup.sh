@@ -11,7 +11,7 @@ unset PYTHONDONTWRITEBYTECODE
 
 # what vgpumgr, its native part, its simulated machines and the demo's guests need
 debian_packages=(
-	gcc g++ make cmake libc6-dev python3-venv python3-dev pkg-config libvirt-dev libzstd-dev liblz4-dev
+	gcc g++ make cmake libc6-dev python3-venv python3-dev pkg-config libvirt-dev libssl-dev libzstd-dev liblz4-dev
 	qemu-system-x86 libvirt-daemon-system libvirt-clients busybox-static kmod cpio xz-utils zstd
 	fuse3 procps util-linux udev pciutils
 	libopenblas0-serial

@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
 NATIVE = HERE.parents[1] / "vgpumgr" / "virtio" / "native"
 TRANSPORT = NATIVE / "transport"
+LINK = NATIVE / "link"
 FRAMES = HERE.parents[0] / "native" / "transport" / "fuzz_frames.c"
 #: what is built to run, to count lines, and to find inputs
 BUILDS = {**SANITIZERS, "trace": ("-fsanitize-coverage=trace-pc",)}
@@ -101,6 +102,11 @@ def build_agent(directory: Path, sanitizer: str = "address") -> Path:
     return build_alone(source, *files, directory=directory, sanitizer=sanitizer, flags=wrap)
 
 
+def build_link(directory: Path, sanitizer: str = "address") -> Path:
+    files = [LINK / f"{name}.c" for name in ("json", "message", "stream")]
+    return build_alone(HERE / "link_fuzz.c", *files, directory=directory, sanitizer=sanitizer)
+
+
 @dataclass(frozen=True, slots=True)
 class Fuzzer:
     """A program; the words between "kept" and the rest; changed inputs of a short run; and the files it is for."""
@@ -162,6 +168,12 @@ FUZZERS = {
                 )
             },
         },
+    ),
+    "link": Fuzzer(
+        build_link,
+        (),
+        800,
+        {LINK / "stream.c": 0.95, LINK / "message.c": 0.95, LINK / "json.c": 0.95},
     ),
     "agent": Fuzzer(
         build_agent,

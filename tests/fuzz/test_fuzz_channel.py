@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.__main__ import TARGETS, build_agent, read_seeds, try_seed
-from tests.fuzz.kept import FUZZERS, build_ring, fuzz
+from tests.fuzz.kept import FUZZERS, build_link, build_ring, fuzz
 from tests.support.coverage import read_coverage
 
 pytestmark = pytest.mark.native
@@ -71,6 +71,12 @@ def test_the_server_reads_no_pads_without_end(tmp_path: Path) -> None:
     program = TARGETS["lane0"].build(tmp_path)
     done = subprocess.run([program, "found", "pads"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_a_cut_after_any_byte_of_a_link_loses_and_repeats_none(tmp_path: Path) -> None:
+    program = build_link(tmp_path)
+    done = subprocess.run([program, "cuts"], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "2052\n"), done.stderr[-4000:]
 
 
 @pytest.mark.parametrize("found", ["endless", "large", "crooked", "refused", "destroyed", "back"])

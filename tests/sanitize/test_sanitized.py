@@ -25,9 +25,13 @@ NATIVE = ("vgpumgr/native", "vgpumgr/virtio/native", "vgpumgr/sim/native", "test
 PROGRAMS = {
     "vgpumgr-keeper": "bin",
     "vgpumgr-worker": "bin",
+    "vgpumgr-relay": "bin",
+    "vgpumgr-dial": "bin",
+    "vgpumgr-link": "bin",
     "vgpumgr-guestd": "guest",
     "vgpumgr-test-echo": "test",
     "vgpumgr-test-client": "test",
+    "vgpumgr-test-link": "test",
     "vgpumgr-test-hostile": "test",
 }
 #: what runs under which sanitizer; hostile guests not under "thread", where a worker is too slow for the attack
@@ -38,6 +42,8 @@ TESTS = {
         "tests/unit/test_calls_threads.py",
         "tests/unit/test_virtual_memory.py",
         "tests/unit/test_arrays.py",
+        "tests/unit/test_link.py",
+        "tests/unit/test_link_attacks.py",
         "-k=not given_up",
     ),
     "thread": (
@@ -45,7 +51,8 @@ TESTS = {
         "tests/unit/test_calls_threads.py",
         "tests/unit/test_virtual_memory.py",
         "tests/unit/test_arrays.py",
-        "-k=ring or calls_threads",
+        "tests/unit/test_link.py",
+        "-k=ring or calls_threads or test_link",
     ),
 }
 #: with thread-local variables the search of gcc 12's library crashes in a process that has loaded a driver

@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "vgpumgr" / "virtio" / "native" / "worker"
 HEADERS = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
 LANDLOCK_CREATE_RULESET = 444
+#: of the filter
+STAGES = ("start", "serve", "relay", "link")
 #: calls whose arguments decide
 BY_ARGUMENT = {"ioctl", "socket", "prctl", "clone", "tgkill"}
 
@@ -68,7 +70,7 @@ def test_the_table_of_system_calls(
     answers: list[list[str]], golden: Callable[[str, str], None]
 ) -> None:
     names, lines = name_calls(), []
-    for stage in ("start", "serve"):
+    for stage in STAGES:
         for number, said in list_answers(answers, stage, "call").items():
             name = names.get(number, f"#{number}")
             if said != "kill" and name not in BY_ARGUMENT:
@@ -77,7 +79,7 @@ def test_the_table_of_system_calls(
 
 
 def test_no_call_of_another_entry_passes(answers: list[list[str]]) -> None:
-    for stage in ("start", "serve"):
+    for stage in STAGES:
         for kind in ("i386", "x32"):
             found = list_answers(answers, stage, kind)
             assert len(found) == 1024
@@ -111,6 +113,13 @@ def test_arguments_that_matter(answers: list[list[str]]) -> None:
     assert passing("start", "socket") == ["0x1"]  # AF_UNIX
     assert passing("serve", "socket") == []
     assert passing("serve", "tgkill") == ["own"]
+    # both ends of a link have no device; the relay alone connects, to its dialer
+    for stage in ("relay", "link"):
+        assert passing(stage, "clone") == [threads]
+        assert passing(stage, "tgkill") == ["own"]
+        assert passing(stage, "ioctl") == []
+        assert passing(stage, "prctl") == passing("serve", "prctl")
+    assert (passing("relay", "socket"), passing("link", "socket")) == (["0x1"], [])
     # names of threads and of mappings only
     assert passing("serve", "prctl") == ["0xf", "0x10", "0x53564d41"]
     assert passing("start", "prctl") == ["0x1", "0x4", "0xf", "0x10", "0x17", "0x26", "0x53564d41"]

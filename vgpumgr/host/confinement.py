@@ -15,6 +15,8 @@ from vgpumgr.host.process import is_alive, list_descendants, read_identity
 _PROC = Path("/proc")
 #: AppArmor's for workers, in the package and in templates/apparmor; native/keeper/sandbox.c has them enter it
 PROFILE = "vgpumgr-worker"
+#: of a worker whose GPU is in another host, in the same file
+RELAY_PROFILE = "vgpumgr-relay"
 _APPARMOR = Path("/sys/module/apparmor/parameters/enabled")
 #: what the kernel has loaded, for root to read
 PROFILES = Path("/sys/kernel/security/apparmor/profiles")
@@ -138,7 +140,7 @@ def _audit_profile(pid: int) -> Fact:
         return Fact("AppArmor", True, "off on this host")
     label = _read(_PROC / str(pid) / "attr/apparmor/current").strip()
     names, _, mode = label.partition(" ")
-    if PROFILE in names.split("//&"):
+    if {PROFILE, RELAY_PROFILE} & set(names.split("//&")):
         return Fact("AppArmor", mode == "(enforce)", label)
     if f"{PROFILE} (" not in _read(PROFILES):
         return Fact("AppArmor", True, f"the profile {PROFILE} is not loaded")

@@ -132,8 +132,12 @@ def _list_read(
     drivers += [word for flag, word in pairwise(worker_args) if flag == "--cuda"]
     places += [str(Path(driver).parent) for driver in drivers if Path(driver).is_absolute()]
     for word in worker_args:
+        if word.startswith("--link="):
+            places.append(word.removeprefix("--link="))
         if word.startswith("--math="):
             places += word.removeprefix("--math=").split(os.pathsep)
+        if word.startswith("--link="):  # of a relay: certificates, and the socket of its dialer
+            places.append(word.removeprefix("--link="))
     if machine := environ.get("VGPUMGR_SIM"):
         places.append(f"{machine}/memory")
     yield from (os.path.normpath(place) for place in places if Path(place).exists())

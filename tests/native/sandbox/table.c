@@ -169,5 +169,11 @@ int main(int argc, char **argv)
 	if (vg_filter_apply(VG_FILTER_SERVE, VG_FILTER_ENFORCE))
 		return 1;
 	print_stage("serve");
+	if (vg_filter_apply(VG_FILTER_RELAY, VG_FILTER_ENFORCE))
+		return 1;
+	print_stage("relay");
+	if (vg_filter_apply(VG_FILTER_LINK, VG_FILTER_ENFORCE))
+		return 1;
+	print_stage("link");
 	return 0;
 }

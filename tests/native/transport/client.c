@@ -269,19 +269,48 @@ static void *busy_thread(void *argument)
 	return NULL;
 }
 
-static int step_threads(void)
+static void *few_thread(void *argument)
+{
+	int *result = argument;
+
+	for (unsigned i = 0; i < 12 && !*result; i++) {
+		*result = echo_once(i * 1000, i);
+		if (!*result)
+			*result = i % 2 ? bulk_in(70000 + i, i) : bulk_out(70000 + i, i);
+		if (!*result)
+			*result = words_once(i, i, i);
+	}
+	return NULL;
+}
+
+static int run_threads(void *(*thread_main)(void *))
 {
 	enum { COUNT = 8 };
 	pthread_t thread[COUNT];
 	int result[COUNT] = { 0 }, error = 0;
 
 	for (int i = 0; i < COUNT; i++)
-		pthread_create(&thread[i], NULL, busy_thread, &result[i]);
+		pthread_create(&thread[i], NULL, thread_main, &result[i]);
 	for (int i = 0; i < COUNT; i++) {
 		pthread_join(thread[i], NULL);
 		error = error ? error : result[i];
 	}
 	return error;
+}
+
+static int step_threads(void)
+{
+	return run_threads(busy_thread);
+}
+
+/* As much at once, and fewer: where each call crosses a network. */
+static int step_few(void)
+{
+	int error = 0;
+
+	for (unsigned i = 0; i < 20 && !error; i++)
+		error = echo_once(i * 800, i);
+	return error ? error : run_threads(few_thread);
 }
 
 static int send_ahead(size_t length, uint64_t seed, struct vg_reply *reply)
@@ -534,7 +563,8 @@ static const struct {
 	{ "block", step_block }, { "blocked", step_blocked }, { "churn", step_churn },     { "account", step_account },
 	{ "hang", step_hang },   { "large", step_large },     { "sleepy", step_sleepy },
 	{ "words", step_words }, { "shout", step_shout },      { "forge", step_forge },     { "open2", step_open2 },
-	{ "refused", step_refused }, { "ahead", step_ahead },   { "stalled", step_stalled },
+	{ "refused", step_refused }, { "few", step_few },
+	{ "ahead", step_ahead },   { "stalled", step_stalled },
 };
 
 static int run_step(const char *name)

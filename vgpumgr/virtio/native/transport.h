@@ -80,6 +80,9 @@ int vg_conn_open(const struct vg_interface *interface, const char *api_version, 
 /* The same on the VM's device of that index; vg_conn_open() takes the first. */
 int vg_conn_open_device(const struct vg_interface *interface, const char *api_version, uint32_t device,
 			struct vg_conn **out);
+/* The same on a socket that is connected to the agent and becomes the connection's, under a name for others to read. */
+int vg_conn_open_on(const struct vg_interface *interface, const char *api_version, const char *name, int socket,
+		    struct vg_conn **out);
 /* How many devices the VM has, and what CUDA on the host calls that of this connection ("" if it does not say). */
 uint32_t vg_conn_devices(const struct vg_conn *conn);
 /* The same as the agent said it last to this thread, also where it opened nothing; 0: it said nothing. */
@@ -184,13 +187,24 @@ struct vg_session_ops {
 	void (*close)(void *session);
 	/* What a person calls an operation. May be NULL. */
 	const char *(*name)(uint32_t op);
+	/* A call takes so long that to wait for the next one awake is of no use. */
+	bool sleeps;
 	/* Nothing is pending on the lane: a place for housekeeping. May be NULL. */
 	void (*idle)(void *session);
+	/* Which operations are executed, for a worker whose interface has none because that shows with the lane only. The words
+	 * stay for as long as the session. Negative: a violation; more than 0: the lane ends meanwhile. May be NULL. */
+	int (*interface)(void *session, struct vg_interface *interface);
 };
 
 /* Answers a call: status, up to VG_PAYLOAD_RING_MAX bytes of data, and how much of bulk_out was filled. */
 int vg_answer(struct vg_lane *lane, uint32_t sequence, int32_t status, const void *data, size_t length,
 	      size_t bulk_length);
+/* In open(): what the process is told if it is refused. */
+void vg_lane_refuse(struct vg_lane *lane, const char *text);
+/* Ends the lane, from any thread. */
+void vg_lane_close(struct vg_lane *lane);
+/* Largest bulk of a frame, as the guest has it. */
+size_t vg_lane_bulk_max(const struct vg_lane *lane);
 /* True once the lane is going away (guest process died, channel lost): long waits should give up. */
 bool vg_lane_closing(const struct vg_lane *lane);
 /* The memory in which bulk of the lane stands; NULL where it has none, over virtio-serial. */

@@ -88,7 +88,7 @@ _Noreturn void keeper_become_worker(struct keeper *keeper, const int *fds, uint3
 	char channel[128], serial[512], error[256];
 	char *argv[KEEPER_ARGS + 6];
 	unsigned count = 0;
-	bool profile;
+	const char *profile = sandbox_profile(keeper->options.worker);
 	sigset_t none;
 	static const char *const filter_option[] = {
 		[VG_FILTER_ENFORCE] = VG_OPTION_FILTER "enforce",
@@ -106,11 +106,11 @@ _Noreturn void keeper_become_worker(struct keeper *keeper, const int *fds, uint3
 	if (share) /* its sessions notice the end of a turn's work without delay; the filter would not let them ask for that */
 		prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
 	enter_cgroups(&keeper->options, fds[LAUNCH_CONTROL]);
-	profile = sandbox_has_profile();
+	profile = sandbox_has_profile(profile) ? profile : NULL;
 	if (confined)
 		enter_sandbox(keeper, sync, fds[LAUNCH_CONTROL]);
 	if (profile)
-		sandbox_enter_profile();
+		sandbox_enter_profile(profile);
 	place_fds(fds, LAUNCH_FDS);
 	snprintf(channel, sizeof(channel), VG_OPTION_CHANNEL "memory:3,doorbell:4,stats:5,control:6,epoch:%u", epoch);
 	argv[count++] = (char *)keeper->options.worker;

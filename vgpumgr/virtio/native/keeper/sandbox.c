@@ -357,28 +357,35 @@ int sandbox_enter(const struct sandbox *sandbox, int sync, const char *root, cha
 	return 0;
 }
 
-#define PROFILE "vgpumgr-worker"
-
-bool sandbox_has_profile(void)
+const char *sandbox_profile(const char *worker)
 {
+	const char *slash = strrchr(worker, '/');
+
+	return strcmp(slash ? slash + 1 : worker, "vgpumgr-relay") ? "vgpumgr-worker" : "vgpumgr-relay";
+}
+
+bool sandbox_has_profile(const char *profile)
+{
+	size_t length = strlen(profile);
 	FILE *profiles = fopen("/sys/kernel/security/apparmor/profiles", "re");
 	char line[512];
 	bool found = !profiles; /* only root may read it: then trying tells */
 
 	while (!found && fgets(line, sizeof(line), profiles))
-		found = !strncmp(line, PROFILE " (", sizeof(PROFILE " (") - 1);
+		found = !strncmp(line, profile, length) && !strncmp(line + length, " (", 2);
 	if (profiles)
 		fclose(profiles);
 	return found;
 }
 
 /* Where the kernel lets nobody change to it there is none: `virtio show` says so. Only AppArmor has that file. */
-void sandbox_enter_profile(void)
+void sandbox_enter_profile(const char *profile)
 {
-	static const char command[] = "changeprofile " PROFILE;
+	char command[64];
+	int length = snprintf(command, sizeof(command), "changeprofile %s", profile);
 	int fd = open("/proc/self/attr/apparmor/current", O_WRONLY | O_CLOEXEC);
 
-	if (fd >= 0 && write(fd, command, sizeof(command) - 1) < 0)
+	if (fd >= 0 && write(fd, command, (size_t)length) < 0)
 		errno = 0;
 	if (fd >= 0)
 		close(fd);

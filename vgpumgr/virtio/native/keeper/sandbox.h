@@ -43,11 +43,13 @@ int sandbox_enter(const struct sandbox *sandbox, int sync, const char *root, cha
 int sandbox_filter(const struct sandbox *sandbox, char *error, size_t size);
 
 /*
- * AppArmor's profile of workers; it needs no other part of the sandbox. Whether the kernel has it is asked while the
- * host's files are to be seen: it logs who tries to enter one that it has not.
+ * AppArmor's profile of workers, and the relay's of its own, which has the network's sockets and no device; it needs no other
+ * part of the sandbox. Whether the kernel has it is asked while the host's files are to be seen: it logs who tries to enter
+ * one that it has not.
  */
-bool sandbox_has_profile(void);
-void sandbox_enter_profile(void);
+const char *sandbox_profile(const char *worker);
+bool sandbox_has_profile(const char *profile);
+void sandbox_enter_profile(const char *profile);
 
 /* For a process of root's that stays outside: becomes that user, without groups and capabilities, for good. */
 int sandbox_renounce(uid_t uid, gid_t gid, char *error, size_t size);

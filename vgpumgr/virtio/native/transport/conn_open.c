@@ -64,7 +64,7 @@ static void forget(struct vg_conn *conn)
 	pthread_mutex_unlock(&list_lock);
 }
 
-static int ask_agent(struct vg_conn *conn, const char *api_version, struct vg_agent_answer *answer,
+static int ask_agent(struct vg_conn *conn, const char *api_version, const char *name, struct vg_agent_answer *answer,
 		     int fds[VG_AGENT_FDS])
 {
 	struct vg_agent_request request = { .magic = VG_AGENT_MAGIC, .version = VG_WIRE_VERSION };
@@ -73,7 +73,7 @@ static int ask_agent(struct vg_conn *conn, const char *api_version, struct vg_ag
 
 	request.device = conn->device;
 	snprintf(request.api_version, sizeof(request.api_version), "%s", api_version);
-	snprintf(request.name, sizeof(request.name), "%s", program_invocation_short_name);
+	snprintf(request.name, sizeof(request.name), "%s", name);
 	error = vg_send_all(conn->socket, &request, sizeof(request)); /* at once: connecting has woken the agent */
 	setsockopt(conn->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	if (!error)
@@ -107,14 +107,14 @@ static int connect_agent(struct vg_conn *conn)
 	return -ENOTCONN;
 }
 
-static int open_lane(struct vg_conn *conn, const char *api_version)
+static int open_lane(struct vg_conn *conn, const char *api_version, const char *name)
 {
 	int fds[VG_AGENT_FDS] = { -1, -1, -1 };
 	struct vg_agent_answer answer;
-	int error = connect_agent(conn);
+	int error = conn->socket < 0 ? connect_agent(conn) : 0;
 
 	if (!error)
-		error = ask_agent(conn, api_version, &answer, fds);
+		error = ask_agent(conn, api_version, name, &answer, fds);
 	if (!error) {
 		conn->devices = answer.devices;
 		snprintf(conn->device_name, sizeof(conn->device_name), "%.*s", VG_DEVICE_NAME - 1, answer.text);
@@ -162,20 +162,22 @@ const char *vg_conn_device_name(const struct vg_conn *conn)
 	return conn->device_name;
 }
 
-int vg_conn_open_device(const struct vg_interface *interface, const char *api_version, uint32_t device,
-			struct vg_conn **out)
+static int open_conn(const struct vg_interface *interface, const char *api_version, const char *name, uint32_t device,
+		     int socket, struct vg_conn **out)
 {
 	struct vg_conn *conn = calloc(1, sizeof(*conn));
 	int error;
 
 	vg_conn_say("%s", "");
 	devices_told = 0;
-	if (!conn)
+	if (!conn) {
+		vg_close_fd(&socket);
 		return -ENOMEM;
-	conn->socket = -1;
+	}
+	conn->socket = socket;
 	conn->device = device;
 	conn->interface = interface;
-	error = open_lane(conn, api_version);
+	error = open_lane(conn, api_version, name);
 	if (error) {
 		free_conn(conn);
 		return error;
@@ -183,6 +185,18 @@ int vg_conn_open_device(const struct vg_interface *interface, const char *api_ve
 	remember(conn);
 	*out = conn;
 	return 0;
+}
+
+int vg_conn_open_device(const struct vg_interface *interface, const char *api_version, uint32_t device,
+			struct vg_conn **out)
+{
+	return open_conn(interface, api_version, program_invocation_short_name, device, -1, out);
+}
+
+int vg_conn_open_on(const struct vg_interface *interface, const char *api_version, const char *name, int socket,
+		    struct vg_conn **out)
+{
+	return open_conn(interface, api_version, name, 0, socket, out);
 }
 
 void vg_conn_close(struct vg_conn *conn)

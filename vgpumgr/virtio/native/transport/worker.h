@@ -42,7 +42,7 @@ struct vg_lane {
 	struct vg_control *control;
 	struct vg_ring submit, reply;
 	uint8_t *window;
-	uint32_t window_size;
+	uint32_t window_size, bulk_max;
 	uint64_t released;       /* what submit_tail says */
 
 	/* serial */
@@ -51,6 +51,7 @@ struct vg_lane {
 	uint8_t *bulk;           /* collected for the next frame */
 	size_t bulk_filled;
 
+	char refusal[128];       /* why open() refuses it; may be empty */
 	_Atomic bool output;     /* waits to be fetched: replies say so */
 	vg_word32 answer_lock;   /* see lock.h */
 	struct pending pending[VG_SLOTS];
@@ -58,8 +59,6 @@ struct vg_lane {
 };
 
 /* worker_lane_state.c: any thread may look at a lane's state or close it */
-/* The lane's reader notices, and ends the session. */
-void vg_lane_close(struct vg_lane *lane);
 /* Lane and rings as the memory has them; vg_lane_clear() readies the memory first. */
 void vg_lane_map(struct vg_lane *lane, void *memory, const struct vg_layout *layout);
 void vg_lane_clear(struct vg_control *control);
@@ -77,8 +76,8 @@ int vg_serial_take(struct vg_lane *lane, const struct vg_message *message, const
 void vg_pending_drop(struct vg_lane *lane);
 
 /* worker_interface.c */
-/* Answers a frame of VG_OP_INTERFACE, and notes for the keeper what differs from `who`, a text of its own before the version.
- * Negative: violation. */
+/* Answers a frame of VG_OP_INTERFACE, and notes for the keeper (stats: NULL: does not) what differs from `who`, a text of its
+ * own before the version. Negative: violation. */
 int vg_interface_answer(struct vg_lane *lane, const struct vg_call *call, const struct vg_interface *ours,
 			struct vg_stats *stats, const char *who, const char *version);
 
@@ -95,8 +94,13 @@ enum vg_session_kind {
 	VG_SESSION_SERVE = 64,   /* to the session: struct vg_serve */
 	VG_SESSION_READY,        /* to the server, as all that follow: it has started */
 	VG_SESSION_FAILED,       /* text: it cannot start */
-	VG_SESSION_OPENED,       /* i32: 0, or why it refuses its lane */
+	VG_SESSION_OPENED,       /* struct vg_session_opened */
 	VG_SESSION_VIOLATION,    /* text */
+};
+
+struct vg_session_opened {
+	int32_t error;           /* 0, or why it refuses its lane */
+	char text[128];          /* the same for a person; may be empty */
 };
 
 struct vg_serve {

@@ -71,6 +71,7 @@ int vg_interface_answer(struct vg_lane *lane, const struct vg_call *call, const 
 	if (!is_interface(theirs, c.count))
 		return -EPROTO;
 	compare(theirs, ours, &c);
-	note(stats, who, version, &c);
+	if (stats)
+		note(stats, who, version, &c);
 	return vg_answer(lane, call->sequence, 0, c.refused, (c.count + 63) / 64 * 8, 0) == -ENOENT ? -EPROTO : 0;
 }

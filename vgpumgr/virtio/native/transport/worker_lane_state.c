@@ -2,6 +2,7 @@
 /* A lane's state: any thread may look at it or close the lane. */
 #include <limits.h>
 #include <linux/futex.h>
+#include <stdio.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,6 +13,16 @@ uint8_t *vg_lane_window(const struct vg_lane *lane, size_t *size)
 {
 	*size = lane->window_size;
 	return lane->ring && lane->window_size ? lane->window : NULL;
+}
+
+size_t vg_lane_bulk_max(const struct vg_lane *lane)
+{
+	return lane->ring ? lane->bulk_max : VG_SERIAL_BULK_MAX;
+}
+
+void vg_lane_refuse(struct vg_lane *lane, const char *text)
+{
+	snprintf(lane->refusal, sizeof(lane->refusal), "%s", text);
 }
 
 bool vg_lane_closing(const struct vg_lane *lane)
@@ -80,5 +91,6 @@ void vg_lane_map(struct vg_lane *lane, void *memory, const struct vg_layout *lay
 	vg_ring_init(&lane->reply, base + submit_size, reply_size, &control->reply_head, &control->reply_tail);
 	lane->window = base + submit_size + reply_size;
 	lane->window_size = lane->number ? layout->window_size : 0;
+	lane->bulk_max = layout->bulk_max;
 	lane->released = 0;
 }

@@ -77,7 +77,7 @@ static void wait_for_frame(struct process *process)
 		lane->released = lane->submit.mine;
 		vg_ring_release(&lane->submit);
 	}
-	for (unsigned round = 0; lane->ring && round < SPINS + YIELDS; round++) {
+	for (unsigned round = 0; lane->ring && round < (process->ops->sleeps ? SPINS : SPINS + YIELDS); round++) {
 		if (something_waits(lane))
 			return;
 		if (round < SPINS)
@@ -160,13 +160,22 @@ __attribute__((cold, noinline)) static void await_turn(const struct vg_lane *lan
 /* Once: a guest process says it before all else, or not at all. */
 __attribute__((cold, noinline)) static int take_interface(struct process *process, const struct vg_call *call)
 {
+	const struct vg_interface *interface = process->interface;
 	char who[sizeof(process->peer.name) + 32];
+	struct vg_interface later;
 
 	if (process->compared)
 		return -EPROTO;
 	process->compared = true;
+	if (process->ops->interface) {
+		int error = process->ops->interface(process->session, &later);
+
+		if (error) /* more than 0: the lane ends, and nothing is answered */
+			return error < 0 ? error : 0;
+		interface = &later;
+	}
 	snprintf(who, sizeof(who), "%s has guest libraries", process->peer.name);
-	return vg_interface_answer(&process->lane, call, process->interface, process->stats, who,
+	return vg_interface_answer(&process->lane, call, interface, process->ops->interface ? NULL : process->stats, who,
 				   process->peer.api_version);
 }
 
@@ -270,15 +279,16 @@ static int take_lane(struct process *process)
 static void serve(struct process *process)
 {
 	struct vg_lane *lane = &process->lane;
-	int32_t error;
+	struct vg_session_opened opened = { 0 };
 
 	if (take_lane(process))
 		return;
-	error = process->ops->open(lane, &process->peer, &process->session);
-	if (error > 0)
-		error = -EIO;
-	vg_session_tell(lane->socket, VG_SESSION_OPENED, &error, sizeof(error));
-	if (error)
+	opened.error = process->ops->open(lane, &process->peer, &process->session);
+	if (opened.error > 0)
+		opened.error = -EIO;
+	memcpy(opened.text, lane->refusal, sizeof(opened.text));
+	vg_session_tell(lane->socket, VG_SESSION_OPENED, &opened, sizeof(opened));
+	if (opened.error)
 		return;
 	serve_lane(process);
 	vg_rate_end();

@@ -22,9 +22,13 @@ enum {
 
 /* ---- what sessions say ---- */
 
-static void take_opened(struct vg_server *server, struct vg_entry *entry, int32_t error)
+static void take_opened(struct vg_server *server, struct vg_entry *entry, const struct vg_session_opened *opened)
 {
-	vg_entry_answer(server, entry, error < 0 ? error : 0, "the worker has refused this process");
+	char text[sizeof(opened->text)];
+	int32_t error = opened->error;
+
+	vg_clean_text(text, sizeof(text), opened->text, sizeof(opened->text));
+	vg_entry_answer(server, entry, error < 0 ? error : 0, *text ? text : "the worker has refused this process");
 	if (error)
 		vg_entry_close(entry);
 }
@@ -48,8 +52,8 @@ static int forward(struct vg_server *server, struct vg_entry *entry, const struc
 static int take_message(struct vg_server *server, struct vg_session *session, struct vg_entry *entry,
 			const struct vg_message *head, const uint8_t *body)
 {
+	struct vg_session_opened opened;
 	char text[VG_STATS_TEXT];
-	int32_t error;
 
 	switch (head->kind) {
 	case VG_SESSION_READY:
@@ -63,10 +67,10 @@ static int take_message(struct vg_server *server, struct vg_session *session, st
 		vg_clean_text(server->failure, sizeof(server->failure), (const char *)body, head->length);
 		return 0;
 	case VG_SESSION_OPENED:
-		if (!entry || head->length != sizeof(error))
+		if (!entry || head->length != sizeof(opened))
 			return -EPROTO;
-		memcpy(&error, body, sizeof(error));
-		take_opened(server, entry, error);
+		memcpy(&opened, body, sizeof(opened));
+		take_opened(server, entry, &opened);
 		return 0;
 	case VG_SESSION_VIOLATION:
 		vg_clean_text(text, sizeof(text) - 32, (const char *)body, head->length);

@@ -55,6 +55,27 @@ static const int serving[] = {
 #endif
 };
 
+/* What both ends of a link need: sockets, shared memory, time, threads. */
+static const int linking[] = {
+	__NR_read, __NR_write, __NR_readv, __NR_writev, __NR_recvfrom, __NR_recvmsg, __NR_sendto, __NR_sendmsg, __NR_ppoll,
+	__NR_shutdown, __NR_close, __NR_futex, __NR_set_robust_list, __NR_rseq, __NR_exit, __NR_exit_group, __NR_sched_yield,
+	__NR_restart_syscall, __NR_membarrier, __NR_gettid, __NR_getpid, __NR_mmap, __NR_munmap, __NR_mprotect, __NR_mremap,
+	__NR_madvise, __NR_brk, __NR_rt_sigaction, __NR_rt_sigprocmask, __NR_rt_sigreturn, __NR_clock_gettime,
+	__NR_clock_nanosleep, __NR_nanosleep, __NR_gettimeofday, __NR_getrandom, __NR_fstat, __NR_fcntl, __NR_eventfd2,
+	__NR_setsockopt, __NR_getsockopt, __NR_sched_getaffinity, __NR_sysinfo, __NR_sigaltstack,
+#ifdef __x86_64__
+	__NR_poll, __NR_time, __NR_arch_prctl,
+#endif
+};
+
+/* The relay alone, in its root: certificates, which are renewed. */
+static const int relaying[] = {
+	__NR_openat, __NR_newfstatat, __NR_lseek, __NR_connect,
+#ifdef __x86_64__
+	__NR_open, __NR_stat,
+#endif
+};
+
 /* More of it until the driver is loaded: programs of its own, a socket by which the driver's parts find each other. */
 static const int starting[] = {
 	__NR_execve, __NR_wait4, __NR_waitid, __NR_kill, __NR_tgkill, __NR_tkill, __NR_prlimit64, __NR_set_tid_address,
@@ -209,29 +230,50 @@ static void add_prctl(struct program *p, bool serves)
 	end_call(p, begun, p->error);
 }
 
-static void add_start(struct program *p)
+static void add_unix_socket(struct program *p)
 {
 	unsigned short begun = begin_call(p, __NR_socket, 0);
 
 	answer_if(p, AF_UNIX, SECCOMP_RET_ALLOW);
 	end_call(p, begun, p->error);
+}
+
+static void add_start(struct program *p)
+{
+	add_unix_socket(p);
 	answer_if(p, __NR_ioctl, SECCOMP_RET_ALLOW);
 	answer_all(p, starting, sizeof(starting) / sizeof(starting[0]), SECCOMP_RET_ALLOW);
 }
 
 /* abort() sends itself a signal; the other processes of the VM are not to hear one. */
-static void add_serve(struct program *p)
+static void add_abort(struct program *p)
 {
 	unsigned short begun = begin_call(p, __NR_tgkill, 0);
 
 	answer_if(p, (unsigned)getpid(), SECCOMP_RET_ALLOW);
 	end_call(p, begun, p->error);
+}
+
+static void add_serve(struct program *p)
+{
+	add_abort(p);
 	add_ioctl(p);
+}
+
+static void add_link(struct program *p, bool relays)
+{
+	add_abort(p);
+	answer_all(p, linking, sizeof(linking) / sizeof(linking[0]), SECCOMP_RET_ALLOW);
+	if (relays)
+		add_unix_socket(p);
+	/* a C library may count the machine's processors so, and does without */
+	answer_all(p, relaying, sizeof(relaying) / sizeof(relaying[0]), relays ? SECCOMP_RET_ALLOW : p->error);
+	answer_if(p, __NR_ioctl, p->error);
 }
 
 static void build(struct program *p, enum vg_filter_stage stage, enum vg_filter_mode mode)
 {
-	bool serves = stage == VG_FILTER_SERVE;
+	bool serves = stage != VG_FILTER_START, links = stage == VG_FILTER_RELAY || stage == VG_FILTER_LINK;
 
 	p->otherwise = mode == VG_FILTER_LOG ? SECCOMP_RET_LOG : SECCOMP_RET_KILL_PROCESS;
 	p->error = mode == VG_FILTER_LOG ? SECCOMP_RET_LOG : SECCOMP_RET_ERRNO | EPERM;
@@ -241,10 +283,13 @@ static void build(struct program *p, enum vg_filter_stage stage, enum vg_filter_
 	load(p, offsetof(struct seccomp_data, nr));
 	emit(p, BPF_JMP | BPF_JGE | BPF_K, FOREIGN_CALLS, 0, 1);
 	answer(p, SECCOMP_RET_KILL_PROCESS);
-	answer_all(p, serving, sizeof(serving) / sizeof(serving[0]), SECCOMP_RET_ALLOW);
+	if (!links)
+		answer_all(p, serving, sizeof(serving) / sizeof(serving[0]), SECCOMP_RET_ALLOW);
 	add_clone(p, serves);
 	add_prctl(p, serves);
-	if (serves)
+	if (links)
+		add_link(p, stage == VG_FILTER_RELAY);
+	else if (serves)
 		add_serve(p);
 	else
 		add_start(p);
@@ -324,7 +369,28 @@ int vg_hide(int argc, char **argv)
 	return 0;
 }
 
+int vg_lock_files(void)
+{
+	/* the first version's rights: all that there is to opening, making and executing */
+	struct landlock_ruleset_attr rules = { .handled_access_fs = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1 };
+	int fd, error;
+
+	if (syscall(__NR_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION) < 1)
+		return 0; /* the filter has no call that opens anything */
+	fd = (int)syscall(__NR_landlock_create_ruleset, &rules, sizeof(rules.handled_access_fs), 0);
+	if (fd < 0)
+		return -errno;
+	error = syscall(__NR_landlock_restrict_self, fd, 0) ? -errno : 0;
+	close(fd);
+	return error;
+}
+
 int vg_lock_down(int argc, char **argv)
+{
+	return vg_lock_down_as(VG_FILTER_SERVE, argc, argv);
+}
+
+int vg_lock_down_as(enum vg_filter_stage stage, int argc, char **argv)
 {
 	int mode = find_mode(argc, argv), error;
 
@@ -333,5 +399,5 @@ int vg_lock_down(int argc, char **argv)
 	if (mode == VG_FILTER_OFF)
 		return 0;
 	error = mode == VG_FILTER_ENFORCE ? restrict_files() : 0;
-	return error ? error : vg_filter_apply(VG_FILTER_SERVE, (enum vg_filter_mode)mode);
+	return error ? error : vg_filter_apply(stage, (enum vg_filter_mode)mode);
 }

@@ -9,7 +9,12 @@
 
 #include <stdbool.h>
 
-enum vg_filter_stage { VG_FILTER_START, VG_FILTER_SERVE };
+enum vg_filter_stage {
+	VG_FILTER_START,
+	VG_FILTER_SERVE,
+	VG_FILTER_RELAY,         /* the relay's, in the place of SERVE: no driver, no device; it connects to the dialer */
+	VG_FILTER_LINK,          /* of a process that serves a link: no files, and no socket but those that it has */
+};
 /* LOG lets everything pass and has the kernel log what ENFORCE would refuse: for a driver that is new to us. */
 enum vg_filter_mode { VG_FILTER_ENFORCE, VG_FILTER_LOG, VG_FILTER_OFF };
 
@@ -29,5 +34,9 @@ int vg_hide(int argc, char **argv);
  * keeper's option says is done: nothing without one. Negative errno.
  */
 int vg_lock_down(int argc, char **argv);
+/* The same with another stage. */
+int vg_lock_down_as(enum vg_filter_stage stage, int argc, char **argv);
+/* For a process without a root of its own: no file can be opened, made, or executed from now on. Negative errno. */
+int vg_lock_files(void);
 
 #endif
