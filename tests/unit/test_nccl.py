@@ -41,9 +41,9 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
         yield found
 
 
-def list_files() -> set[Path]:
-    """Communicators that are not whole."""
-    return set(SHM.glob("vgpumgr-nccl-*"))
+def find_file(id_: Path) -> Path:
+    """That of the communicator of an id, until all have joined."""
+    return SHM / f"vgpumgr-nccl-{id_.read_bytes()[32:48].hex()}"
 
 
 def start(guest: Guest, *words: str, user: int | None = None, **env: str) -> subprocess.Popen[str]:
@@ -72,10 +72,9 @@ def test_in_one_process(case: str, guest: Guest) -> None:
 
 
 def test_two_processes_know_the_id_by_a_file_and_leave_none(guest: Guest, tmp_path: Path) -> None:
-    before = list_files()
     for process in [start(guest, "pair", str(n), str(tmp_path / "id")) for n in range(2)]:
         assert end(process).endswith("ok\n")
-    assert list_files() <= before
+    assert not find_file(tmp_path / "id").exists()
 
 
 @pytest.mark.parametrize("moment", range(2))
@@ -92,31 +91,30 @@ def test_a_killed_rank_ends_the_others_wait(guest: Guest, tmp_path: Path, moment
     both[moment % 2].communicate()
 
 
-def wait_file(before: set[Path]) -> Path:
+def wait_file(id_: Path) -> Path:
     """That of a communicator which one rank has joined."""
-    wait_for(lambda: len(list_files() - before) == 1, "the communicator's file")
-    (found,) = list_files() - before
+    wait_for(lambda: id_.exists() and find_file(id_).exists(), "the communicator's file")
+    found = find_file(id_)
     wait_for(lambda: found.read_bytes()[88:92] == b"\1\0\0\0", "the first rank")
     return found
 
 
 def test_a_rank_that_ends_before_all_have_joined(guest: Guest, tmp_path: Path) -> None:
-    before, id_ = list_files(), str(tmp_path / "id")
-    first = start(guest, "alone", id_, "0")
-    wait_file(before)
+    id_ = tmp_path / "id"
+    first = start(guest, "alone", str(id_), "0")
+    wait_file(id_)
     first.kill()
     first.communicate()
-    out = end(start(guest, "alone", id_, "1"))
-    assert out.startswith("6 rank 0 is no more: its process has ended")
-    assert list_files() <= before
+    out = end(start(guest, "alone", str(id_), "1"))
+    assert out.startswith("6 rank 1: rank 0 is no more: its process has ended")
+    assert not find_file(id_).exists()
 
 
 def test_ranks_that_do_not_come(guest: Guest, tmp_path: Path) -> None:
-    before = list_files()
     out = end(start(guest, "alone", str(tmp_path / "id"), "0", VGPUMGR_NCCL_JOIN_S="1"))
     assert "1 of 2 ranks have joined in 1 s: all run in one guest, as one user" in out
     assert out.startswith("2 ")
-    (found,) = list_files() - before
+    found = find_file(tmp_path / "id")
     assert found.stat().st_blocks * 512 < 1 << 20, "what it had of memory is given back"
     found.unlink()
 
@@ -130,9 +128,9 @@ def change_id(path: Path, at: int, to: bytes) -> Path:
 
 def test_no_other_machine_or_user_joins(guest: Guest, tmp_path: Path) -> None:
     """An id of another boot or user is refused; so is a process that knows the file's name and not the id."""
-    before, id_ = list_files(), tmp_path / "id"
+    id_ = tmp_path / "id"
     first = start(guest, "alone", str(id_), "0")
-    found = wait_file(before)
+    found = wait_file(id_)
     assert found.stat().st_mode & 0o777 == 0o600
     machine = end(start(guest, "alone", str(change_id(id_, 16, bytes(16))), "1"))
     assert machine.startswith("2 ")
@@ -156,7 +154,7 @@ def test_a_file_that_another_user_has_put_there_is_not_used(
     code = f"from tests.unit.guest_nccl import *\nmake_id({str(id_)!r})"
     made = guest.run(sys.executable, "-c", code)
     assert made.returncode == 0, made.stderr
-    planted = SHM / f"vgpumgr-nccl-{id_.read_bytes()[32:48].hex()}"
+    planted = find_file(id_)
     if kind == "link":
         planted.symlink_to(tmp_path / "elsewhere")
     else:
@@ -177,9 +175,9 @@ def test_memory_that_is_written_from_outside_crashes_no_rank(
     guest: Guest, tmp_path: Path, seed: int
 ) -> None:
     """A program of the same user that scribbles over states, forms and counters: an error, or none, and no signal."""
-    before, id_, rng = list_files(), str(tmp_path / "id"), random.Random(seed)
+    id_, rng = str(tmp_path / "id"), random.Random(seed)
     both = [start(guest, "endless", "0", id_)]
-    with wait_file(before).open("r+b") as file:
+    with wait_file(Path(id_)).open("r+b") as file:
         both.append(start(guest, "endless", "1", id_))
         for process in both:
             assert process.stdout is not None

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A communicator's thread, what goes to it, and its end. */
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,27 +31,6 @@ ncclResult_t comm_ready(ncclComm_t comm)
 	if (r == ncclInProgress)
 		return nccl_error(ncclInvalidArgument, "the communicator is used before it is ready (ncclCommGetAsyncError)");
 	return r == ncclSuccess ? r : nccl_error(r, "%s", comm->text);
-}
-
-void comm_fail(ncclComm_t comm, ncclResult_t result, const char *format, ...)
-{
-	va_list words;
-
-	if (comm->failed)
-		return;
-	pthread_mutex_lock(&comm->lock);
-	va_start(words, format);
-	vsnprintf(comm->text, sizeof(comm->text), format, words);
-	va_end(words);
-	comm->failed = true;
-	atomic_store(&comm->async, result);
-	if (comm->segment)
-		atomic_store(&sg_state(comm->segment, comm->rank)->state, SG_FAILED);
-	if (comm->stream)
-		cu.cuStreamWriteValue32(comm->stream, comm->word, comm->number, 0);
-	pthread_cond_broadcast(&comm->less);
-	pthread_mutex_unlock(&comm->lock);
-	nccl_error(result, "rank %d: %s", comm->rank, comm->text);
 }
 
 /* ---- the thread */
@@ -216,7 +193,6 @@ ncclResult_t comm_wait_init(ncclComm_t comm)
 	pthread_mutex_unlock(&comm->lock);
 	if (r == ncclSuccess)
 		return r;
-	nccl_error(r, "%s", comm->text);
 	*comm->handle = NULL;
 	comm_end(comm, true);
 	return r;
@@ -231,9 +207,7 @@ ncclResult_t comm_begin(ncclComm_t comm, ncclComm_t *handle)
 	comm->started = true;
 	comm->handle = handle;
 	*handle = comm;
-	if (group_take_init(comm))
-		return comm->blocking ? ncclSuccess : ncclInProgress;
-	return comm->blocking ? comm_wait_init(comm) : ncclInProgress;
+	return ncclSuccess;
 }
 
 void comm_end(ncclComm_t comm, bool abort)

@@ -62,6 +62,18 @@ static ncclResult_t check_ranks(int ranks, int rank, const void *handle)
 	return ncclSuccess;
 }
 
+/* A new one is the group's from now on, or waited for. */
+static ncclResult_t begin(ncclComm_t comm, ncclComm_t *handle)
+{
+	ncclResult_t r = comm_begin(comm, handle);
+
+	if (r != ncclSuccess)
+		return r;
+	if (!group_take_init(comm) && comm->blocking)
+		return comm_wait_init(comm);
+	return comm->blocking ? ncclSuccess : ncclInProgress;
+}
+
 /* device: its primary context; -1: the current context. */
 static ncclResult_t init_rank(ncclComm_t *handle, int ranks, const struct sg_id *id, int rank, const ncclConfig_t *config, int device)
 {
@@ -88,7 +100,7 @@ static ncclResult_t init_rank(ncclComm_t *handle, int ranks, const struct sg_id 
 	r = set_context(comm, context);
 	comm->retained = device >= 0;
 	if (r == ncclSuccess)
-		return comm_begin(comm, handle);
+		return begin(comm, handle);
 	comm_end(comm, true);
 	return r;
 }
@@ -235,7 +247,7 @@ static ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t *handl
 	}
 	r = group_submit(comm, &op);
 	if (r == ncclSuccess)
-		return comm_begin(child, handle);
+		return begin(child, handle);
 	comm_end(child, true);
 	return r;
 }
@@ -296,7 +308,7 @@ static ncclResult_t shrink(ncclComm_t comm, const int *list, int count, ncclComm
 	if (!child)
 		return r;
 	shrink_id(comm, excluded, &child->id);
-	return comm_begin(child, handle);
+	return begin(child, handle);
 }
 
 NCCL_API ncclResult_t ncclCommShrink(ncclComm_t comm, int *list, int count, ncclComm_t *handle, ncclConfig_t *config, int flags)

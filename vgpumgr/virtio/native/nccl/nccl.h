@@ -122,20 +122,23 @@ ncclResult_t nccl_error(ncclResult_t result, const char *format, ...) __attribut
 ncclResult_t nccl_cuda_error(CUresult result, const char *what);
 int nccl_unsupported(const char *name, atomic_flag *said);
 
+/* ---- fail.c */
+/* It does nothing any more, its streams go on, and the other ranks hear of it. */
+void comm_fail(ncclComm_t comm, ncclResult_t result, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
 /* ---- comm.c */
 /* One that can be used by this process, else why not. */
 ncclResult_t comm_check(ncclComm_t comm);
 /* The same, and it has all its ranks and has not failed. */
 ncclResult_t comm_ready(ncclComm_t comm);
 ncclResult_t comm_wait_init(ncclComm_t comm);
-/* It does nothing any more, its streams go on, and the other ranks hear of it. */
-void comm_fail(ncclComm_t comm, ncclResult_t result, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Ends the thread and all that it has. */
 void comm_end(ncclComm_t comm, bool abort);
 ncclResult_t comm_enqueue(ncclComm_t comm, struct op *ops);
-/* A new one is the group's from now on, or waited for. */
+/* Its thread begins to find the other ranks. */
 ncclResult_t comm_begin(ncclComm_t comm, ncclComm_t *handle);
 
+/* ---- capture.c */
 /* Under the lock, in the communicator's context: operations of one captured stream. */
 ncclResult_t capture_ops(ncclComm_t comm, struct op *ops);
 
