@@ -120,13 +120,7 @@ class PoolRoutes:
         self, request: Request, body: Annotated[PoolCommandBody, Body()]
     ) -> Response:
         """Says who has run it, by the kernel's word. Raises AuditError."""
-        peer = request.state.peer
-        entry = {
-            "event": "pool-command",
-            "uid": peer.uid if peer else None,
-            "pid": peer.pid if peer else None,
-            "words": body.words,
-        }
+        entry = {"event": "pool-command", **request.state.peer.identify(), "words": body.words}
         await asyncio.to_thread(self._context.audit.append, entry)
         self._context.cache.forget()
         return Response(
