@@ -129,6 +129,7 @@ export interface BindingDocument {
 }
 
 export interface ChangeTenantBody {
+  preemptible?: boolean;
   priority?: number;
   quota_milli?: number | null;
   weight?: number;
@@ -141,6 +142,7 @@ export interface ChannelDocument {
   device: string | null;
   hello: boolean;
   hidden: boolean;
+  host: string | null;
   id: string;
   keeper_hangs: boolean;
   keeper_pid: number | null;
@@ -198,6 +200,7 @@ export interface ChannelShowDocument {
   channel: ChannelDocument;
   channels: readonly (ChannelDocument)[];
   libraries: readonly (HostLibraryDocument)[];
+  links: readonly (LinkSessionDocument)[];
   sandboxes: readonly (SandboxDocument)[];
   schema: "vgpumgr/v1";
 }
@@ -253,14 +256,18 @@ export interface ClaimDocument {
   binding: "reserve" | "late";
   class: string;
   compute_percent: number | null;
+  for_s: number | null;
   gpus: number;
   if_lost: string;
   lease: ClaimLeaseDocument | null;
   memory_bytes: number | null;
   name: string;
   place: number | null;
+  preempted_by: string | null;
+  preemptible: "command" | "vm" | null;
   state: "granted" | "waiting" | "ending" | "idle";
   tenant: string | null;
+  until_s: number | null;
   used_by: ClaimUseDocument | null;
   wanted_by: ClaimWantDocument | null;
   where: readonly (string)[];
@@ -270,6 +277,7 @@ export interface ClaimDocument {
 export interface ClaimExplainDocument {
   claim: ClaimDocument;
   hosts: readonly (ClaimCandidateDocument)[];
+  preempts: readonly (ClaimVictimDocument)[];
   schema: "vgpumgr/v1";
 }
 
@@ -280,11 +288,21 @@ export interface ClaimLeaseDocument {
   gpu_uuids: readonly (string)[];
   host: string;
   memory_bytes: number | null;
+  notice: string | null;
   token: number;
+  until_s: number | null;
 }
 
 export interface ClaimListDocument {
   claims: readonly (ClaimDocument)[];
+  schema: "vgpumgr/v1";
+}
+
+export interface ClaimNoticeDocument {
+  claim: string;
+  ending: boolean;
+  grace_s: number;
+  notice: string | null;
   schema: "vgpumgr/v1";
 }
 
@@ -300,6 +318,17 @@ export interface ClaimUseDocument {
   kind: string;
   name: string;
   uuid: string | null;
+}
+
+export interface ClaimVictimDocument {
+  ends: string;
+  gpu_indices: readonly (number)[];
+  gpu_milli: number;
+  grace_s: number;
+  host: string;
+  name: string;
+  priority: number;
+  tenant: string | null;
 }
 
 export interface ClaimWantDocument {
@@ -328,11 +357,14 @@ export interface CreateClaimBody {
   anti_affinity?: string | null;
   binding?: "reserve" | "late";
   class?: string;
+  for?: string | null;
   gpus?: number;
   if_lost?: "keep" | "move";
   name: string;
+  preemptible_vm?: boolean;
   profile: string;
   tenant?: string | null;
+  until?: string | null;
   where?: readonly (string)[];
 }
 
@@ -347,6 +379,7 @@ export interface CreateMigBody {
 
 export interface CreateTenantBody {
   name: string;
+  preemptible?: boolean;
   priority?: number;
   quota_milli?: number | null;
   weight?: number;
@@ -768,6 +801,17 @@ export interface LimitDocument {
   waited_s: number;
 }
 
+export interface LinkSessionDocument {
+  channel: string;
+  connections: number;
+  name: string;
+  pid: number;
+  since_s: number;
+  state: "dialing" | "waiting" | "up" | "down";
+  text: string;
+  where: string;
+}
+
 export interface ListenerDocument {
   address: string;
   client_certificates: boolean;
@@ -985,6 +1029,7 @@ export interface PoolClassDocument {
   models: readonly (string)[];
   name: string;
   policy: string;
+  preemptible: boolean;
   whole: boolean;
 }
 
@@ -1020,6 +1065,7 @@ export interface PoolGpuDocument {
   index: number;
   memory_bytes: number;
   model: string;
+  reserved: readonly (string)[];
   uuid: string;
 }
 
@@ -1027,6 +1073,7 @@ export interface PoolHostDocument {
   gpus: readonly (PoolGpuDocument)[];
   heard: boolean;
   leases: number;
+  links: readonly (string)[];
   name: string;
   state: string;
 }
@@ -1052,6 +1099,7 @@ export interface PoolSeenDocument {
   answers: boolean;
   host: string;
   leases: number;
+  listens: readonly (string)[];
   server: string | null;
   since_s: number;
   text: string;
@@ -1099,6 +1147,36 @@ export interface RecoverDocument {
 export interface RefusedCallDocument {
   count: number;
   name: string;
+}
+
+export interface ReservationDocument {
+  claims: readonly (string)[];
+  class: string;
+  compute_percent: number | null;
+  every: "week" | null;
+  from: string;
+  from_s: number;
+  gpus: number;
+  granted: readonly (string)[];
+  memory_bytes: number | null;
+  name: string;
+  places: readonly (string)[];
+  state: "planned" | "active" | "over";
+  tenant: string | null;
+  until: string;
+  until_s: number;
+  why: string | null;
+  zone: string;
+}
+
+export interface ReservationListDocument {
+  reservations: readonly (ReservationDocument)[];
+  schema: "vgpumgr/v1";
+}
+
+export interface ReservationShowDocument {
+  reservation: ReservationDocument;
+  schema: "vgpumgr/v1";
 }
 
 export interface ResizeClaimBody {
@@ -1345,6 +1423,7 @@ export interface TenantDeletedDocument {
 export interface TenantDocument {
   claims: ClaimCountsDocument;
   name: string;
+  preemptible: boolean;
   priority: number;
   quota_milli: number | null;
   used_milli: number;
