@@ -20,6 +20,8 @@ from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import format_vm, list_near
 from vgpumgr.pool.control.times import EndRecord, ReservationRecord
+from vgpumgr.pool.control.wants import WantRecord as WantRecord
+from vgpumgr.pool.control.wants import want_key as want_key
 from vgpumgr.pool.scheduler.model import GPU_MILLI
 from vgpumgr.pool.store.interface import At, Entry, Put, Snapshot
 
@@ -282,37 +284,6 @@ class UseRecord:
     def describe_end(self) -> str:
         """The command that gives it back."""
         return f"vgpumgr detach {format_vm(self.name, self.uuid)} --attachment {self.attachment}"
-
-
-@dataclass(frozen=True, slots=True)
-class WantRecord:
-    """What wants the lease of a claim that binds late: a process of a host, while it runs; or anything there (None).
-    ``where`` names the hosts that the lease may be on, where it need not be that of the process.
-    """
-
-    claim: str
-    host: str
-    pid: int | None = None
-    #: of the process, and the boot that it belongs to: a number is given again
-    start_ticks: int = 0
-    boot: str = ""
-    where: tuple[str, ...] = ()
-
-    @property
-    def key(self) -> str:
-        """Its place in the store."""
-        return want_key(self.claim)
-
-    @property
-    def holder(self) -> str:
-        """For people."""
-        process = "" if self.pid is None else f"process {self.pid} on "
-        return f"{process}host {self.host}"
-
-
-def want_key(claim: str) -> str:
-    """The place of what wants a claim that binds late."""
-    return f"{ROOT}want/{claim}"
 
 
 def use_key(host: str, claim: str, number: int = 0) -> str:
