@@ -14,11 +14,13 @@ from vgpumgr.pool.control.records import (
     LeaseRecord,
     PoolRecord,
     Timing,
+    alive_key,
     format_record,
+    lease_key,
     put,
 )
 from vgpumgr.pool.membership import Membership, open_pool_of, write_membership
-from vgpumgr.pool.store.interface import Put, Transaction
+from vgpumgr.pool.store.interface import Delete, Put, Transaction
 
 #: of an attach: what ``make_claim`` has made
 CLAIM = {"profile": "", "claim": "train"}
@@ -27,6 +29,21 @@ CLAIM = {"profile": "", "claim": "train"}
 def make_claim_of_two(world: World) -> None:
     """The claim has two GPUs."""
     make_claim(world, 2)
+
+
+def make_linked_claim(world: World) -> None:
+    """The claim is granted on a GPU of host ``b``, which offers it over the network."""
+    make_claim(world)
+    size: dict[str, Any] = {"memory_bytes": 8 << 30, "compute_percent": 30.0}
+    with open_pool_of(world.machine) as pool:
+        there = (
+            HostRecord("b", "machine-b", ca="the authority of b", links=("10.0.0.5:7443",)),
+            GpuRecord("b", 0, "GPU-b", "A100", 80 << 30),
+            ClaimRecord("train", "default", host="b", **size),
+            LeaseRecord("train", "b", (0,), 300, **size),
+        )
+        heard, gone = Put(alive_key("b"), "machine-b"), Delete(lease_key("a", "train"))
+        pool.store.transact(Transaction((), (*map(put, there), heard, gone)))
 
 
 def make_claim(world: World, count: int = 1) -> None:

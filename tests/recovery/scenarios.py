@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.recovery.claims import CLAIM, make_claim, make_claim_of_two
+from tests.recovery.claims import CLAIM, make_claim, make_claim_of_two, make_linked_claim
 from tests.recovery.vgpu_host import MDEV_GPU, VENDOR_GPU
 from tests.recovery.world import UUID_BARE, World
 from tests.support.domains import UUID_PC, UUID_Q35
@@ -329,6 +329,15 @@ SCENARIOS = (
         both(make_claim_of_two, attach(**CLAIM)),
         mig=False,
         is_several=True,
+    ),
+    Scenario(
+        "attach by a claim on another host's GPU", attach(**CLAIM), make_linked_claim, mig=False
+    ),
+    Scenario(
+        "detach what a claim gives of another host",
+        detach(),
+        both(make_linked_claim, attach(**CLAIM)),
+        mig=False,
     ),
     Scenario("grow a share", change(16 << 30, 50), attach(profile=SHARE), mig=False),
     Scenario("shrink a share", change(4 << 30, 10), attach(profile=SHARE), mig=False),

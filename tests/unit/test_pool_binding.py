@@ -21,7 +21,6 @@ from tests.unit.test_pool_attach import SHARE, attach, refuse
 from tests.unit.test_pool_claims import await_true, make_pool, ok, refused, serving
 from tests.unit.test_pool_claims import cli as cli
 from tests.unit.test_pool_tenants import make_store, run, share, write
-from tests.unit.test_pool_versions import make_old
 from vgpumgr.app.application import Application
 from vgpumgr.app.operations.runs import bind_claim
 from vgpumgr.errors import (
@@ -365,15 +364,9 @@ def test_by_command(cli: Cli) -> None:
         assert (row["host"], row["name"], row["used_by"]) == ("a", "one", None)
         table = cli.run("pool", "bindings", terminal=True).out.splitlines()
         assert table[0].split() == [
-            "HOST",
-            "GPU",
-            "NAME",
-            "TENANT",
-            "GPUS",
-            "MEMORY",
-            "STATE",
-            "USED_BY",
-        ]
+            "HOST", "GPU", "NAME", "TENANT", "GPUS", "MEMORY", "STATE", "USED_BY", "MEMORY_USED",
+            "GPU_TIME", "PROCESSES",
+        ]  # fmt: skip
         ok(cli.run("claim", "release", "one", "-o", "json"))
         ok(cli.run("claim", "release", "one", "-o", "json"))
         show = ("claim", "show", "one", "-o", "json")
@@ -383,9 +376,6 @@ def test_by_command(cli: Cli) -> None:
     refused(cli.run("claim", "release", "two", "-o", "json"), "VG100", 2)
     refused(cli.run("claim", "bind", "none", "-o", "json"), "VG383", 5)
     refused(cli.run("claim", "release", "none", "-o", "json"), "VG383", 5)
-    make_old()
-    refused(cli.run("claim", "create", "old", *words[3:]), "VG382", 7)
-    refused(cli.run("claim", "bind", "one", "-o", "json"), "VG382", 7)
 
 
 def test_on_a_host_that_it_does_not_ask_for(cli: Cli) -> None:

@@ -14,13 +14,13 @@ from types import TracebackType
 from typing import Self
 
 from vgpumgr.host.machine import LIB_DIR
-from vgpumgr.virtio import arbiter, keeper
+from vgpumgr.virtio import arbiter, keeper, keeper_options
 from vgpumgr.virtio.keeper import Keeper, KeeperError, KeeperOptions, KeeperStatus
 
 LIB = LIB_DIR
 if "VGPUMGR_TEST_LIB" in os.environ:  # another build of the native part: see tests/sanitize
     LIB = Path(os.environ["VGPUMGR_TEST_LIB"])
-    keeper.KEEPER_PROGRAM = LIB / "bin" / "vgpumgr-keeper"
+    keeper.KEEPER_PROGRAM = keeper_options.KEEPER_PROGRAM = LIB / "bin" / "vgpumgr-keeper"
     # sanitizers write reports and call what no filter of ours lets through
     os.environ["VGPUMGR_ALLOW_UNCONFINED"] = "1"
 ECHO = LIB / "test" / "vgpumgr-test-echo"

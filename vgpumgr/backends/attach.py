@@ -104,7 +104,7 @@ def plan_attach(
     """The new attachments' records and the plan, by whichever backend. Raises what stands in the way,
     before anything is changed.
     """
-    wanted, vm = check_request(request), target.vm
+    wanted, vm = _choose_link(check_request(request), target), target.vm
     backend = find_backend(wanted.backends[0])
     _check_free(request, vm, snapshot.records)
     try:
@@ -126,6 +126,13 @@ def plan_attach(
     if request.backend == _AUTO and backend.auto_note:
         plan = replace(plan, notes=(backend.auto_note, *plan.notes))
     return records, plan
+
+
+def _choose_link(wanted: Wanted, target: Target) -> Wanted:
+    """What a lease on another host gives comes by no backend of this host."""
+    if any(one.link is not None for one in target.leased):
+        return replace(wanted, backends=(BackendName.LINK,))
+    return wanted
 
 
 def _list_parts(wanted: Wanted, target: Target) -> Iterator[tuple[Wanted, Target]]:
@@ -229,7 +236,7 @@ def _plan_one(
     both.
     """
     steps: list[Step] = [RecordAttachment(record.id, vm.name, vm.uuid)]
-    if record.claim is not None:
+    if record.claim is not None and record.claim.is_bound:
         steps.append(HoldClaim.of_record(record))
     steps += grant.list_host_steps(record, vm, scopes)
     digest: str | None = vm.digest
@@ -264,6 +271,9 @@ def _plan_one(
 def _describe_claim(record: AttachmentRecord) -> tuple[str, ...]:
     if record.claim is None:
         return ()
+    if not record.claim.is_bound:
+        when = "from a program's first CUDA call until the last program has ended"
+        return (f"claim {record.claim.name} binds late: it has a lease {when}",)
     return (f"claim {record.claim.name} reserves {record.profile} on host {record.claim.host}",)
 
 

@@ -137,7 +137,7 @@ def plan_detach(
     elif vm.find_note(record.id) is not None:
         steps.append(RemoveNote(vm.name, vm.uuid, record.id))
     steps += revocation.host
-    if record.claim is not None:
+    if record.claim is not None and record.claim.is_bound:
         steps.append(ReleaseClaim.of_record(record))
     steps.append(ForgetAttachment(record.id))
     return Plan(
@@ -165,7 +165,8 @@ def plan_cleanup(vm: Vm, timeout_s: float = RELEASE_TIMEOUT_S) -> Plan:
             steps.append(DetachDevices(vm.name, vm.uuid, aliases, scope, timeout_s))
     # before the notes that say so are removed
     steps += [
-        ReleaseClaim(claim.name, claim.host, claim.token, id_) for id_, claim in list_claims(vm)
+        ReleaseClaim(claim.name, claim.host, claim.token, id_, claim.number, claim.via)
+        for id_, claim in list_claims(vm)
     ]
     if vm.notes:
         steps.append(RemoveNote(vm.name, vm.uuid))

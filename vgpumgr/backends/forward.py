@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from vgpumgr.backends.base import (
     Backend,
@@ -162,7 +162,7 @@ class ForwardBackend(Backend):
     """A slice of MIG, or a share of a GPU or of a slice, whose CUDA calls are forwarded; needs no vGPU licence."""
 
     name = BackendName.FORWARD
-    auto_note = "auto: forward, because it needs no vGPU licence"
+    auto_note: ClassVar[str | None] = "auto: forward, because it needs no vGPU licence"
     needs_release = False
     has_worker = True
 
@@ -176,7 +176,7 @@ class ForwardBackend(Backend):
 
     def check_vm(self, wanted: Wanted, vm: Vm) -> None:
         """See ``Backend``. Raises LiveUnsupportedError, NoFreeSlotError."""
-        _check_scopes(wanted.request, vm, _observe_live_parts(wanted.request, vm))
+        _check_scopes(wanted.request, vm, observe_live_parts(wanted.request, vm))
 
     def check_profile(self, wanted: Wanted, snapshot: Snapshot) -> None:
         """See ``Backend``. Raises ProfileNotFoundError, MigNotSupportedError."""
@@ -185,7 +185,7 @@ class ForwardBackend(Backend):
     def choose(self, wanted: Wanted, target: Target, snapshot: Snapshot) -> Sequence[ChannelGrant]:
         """See ``Backend``."""
         request = wanted.request
-        takes = _observe_live_parts(request, target.vm)
+        takes = observe_live_parts(request, target.vm)
         refusal = f"cannot attach {request.profile} to {target.vm}"
         chosen = choose(request, wanted.profile, target.nodes, snapshot, refusal)
         return [
@@ -215,7 +215,7 @@ class ForwardBackend(Backend):
 
     def choose_scopes(self, wanted: Wanted, vm: Vm, grants: Sequence[DeviceGrant]) -> Scopes:  # noqa: ARG002
         """See ``Backend``."""
-        request, live = wanted.request, _observe_live_parts(wanted.request, vm)
+        request, live = wanted.request, observe_live_parts(wanted.request, vm)
         wants_live = vm.is_active and live.any and (request.live or not request.config)
         return Scopes(wants_live, _wants_config(request, vm), live.reasons)
 
@@ -338,7 +338,7 @@ def restore_share(record: AttachmentRecord, snapshot: Snapshot) -> Restored | No
     return Restored(record, starts_channel=record.channel is not None)
 
 
-def _observe_live_parts(request: AttachRequest, vm: Vm) -> LiveParts:
+def observe_live_parts(request: AttachRequest, vm: Vm) -> LiveParts:
     """What the machine takes while it runs: libvirt plugs no virtio-serial controller and no PCI
     bridge.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vgpumgr.backends.base import Backend
 from vgpumgr.backends.forward import ForwardBackend
+from vgpumgr.backends.link import LinkBackend
 from vgpumgr.backends.passthrough import PassthroughBackend
 from vgpumgr.backends.vf import VfBackend
 from vgpumgr.backends.vgpu import MdevBackend
@@ -15,6 +16,7 @@ BACKENDS: tuple[Backend, ...] = (
     PassthroughBackend(),
     MdevBackend(),
     VfBackend(),
+    LinkBackend(),
 )
 _BY_NAME = {backend.name: backend for backend in BACKENDS}
 

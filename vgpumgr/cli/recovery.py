@@ -40,6 +40,8 @@ def _render_status(document: dict[str, Any]) -> Iterator[str]:
     if pool := document.get("pool"):  # an older daemon does not say
         server = "" if pool["server"] else "; nothing serves for it now: vgpumgr pool serve"
         yield f"pool         host {pool['host']} {pool['text']}{server}"
+        if listens := pool.get("listens"):
+            yield f"links        this host's GPUs are offered at {', '.join(listens)}"
     yield from (f"late         {helper}" for helper in document["late"])
     yield from (f"problem      {problem}" for problem in document["problems"])
     yield from (f"note         {drained}" for drained in document.get("drained", ()))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
 
 from typer import Argument, BadParameter, Context, Option
 
@@ -123,7 +124,22 @@ def show_channel(
         lines += render_sandbox(document["sandboxes"], channel["id"])
         # an older daemon has none
         lines += render_libraries(document.get("libraries", []), channel["id"])
+        lines += _render_links(channel, document.get("links", []))
     print_single(context, document, lines, lambda: document["channel"]["vm"])
+
+
+def _render_links(channel: dict[str, Any], links: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """The other host, and each program's link to it."""
+    host = channel.get("host")
+    if host is None:
+        return
+    yield f"  GPU of        {f'host {host}' if host else 'no host now: no program runs'}"
+    for link in links:
+        if link["channel"] == channel["id"]:
+            text = f", {link['text']}" if link["text"] else ""
+            again = f", connected {link['connections']} times" if link["connections"] > 1 else ""
+            where = f" to {link['where']}" if link["where"] else ""
+            yield f"  link          {link['name']} ({link['pid']}): {link['state']}{where}{again}{text}"
 
 
 @app.named("restart")

@@ -150,16 +150,43 @@ class RunPart:
     command: str
 
 
+#: so long what uses a claim's lease may go on once that is to end: seconds
+GRACE_S = 30.0
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimPart:
-    """The claim of a pool by whose lease an attachment has its slice; ``host`` is this host's name in the pool, and
-    ``token`` the lease's: a later grant of the claim has a higher one. ``number`` says which of the lease's GPUs it is.
+    """The claim of a pool by whose lease an attachment has its slice; ``host`` is the lease's host, and ``token`` the
+    lease's: a later grant of the claim has a higher one. ``number`` says which of the lease's GPUs it is. ``via`` is
+    this host's name in the pool, where the lease is used over the network. One that is ``late`` has a lease from the
+    first call of a program until the last program has ended; without it ``host`` is empty.
     """
 
     name: str
     host: str
     token: int
     number: int = 0
+    via: str = ""
+    late: bool = False
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether there is a lease now."""
+        return bool(self.host)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedPart:
+    """What a channel is served for over the network: an attachment of another host of the pool, by a claim whose lease
+    is here.
+    """
+
+    host: str
+    claim: str
+    #: of that host
+    attachment: str
+    #: of the lease
+    token: int
 
 
 class HostDeviceKind(StrEnum):
@@ -239,6 +266,14 @@ class AttachmentRecord:
     share_part: SharePart | None = None
     #: None: no claim of a pool reserves it
     claim: ClaimPart | None = None
+    #: None: what has it is on this host
+    served: ServedPart | None = None
+
+    @property
+    def link_host(self) -> str | None:
+        """The host of the pool that its calls are forwarded to; None: they stay on this host."""
+        is_link = self.backend is Backend.LINK and self.claim is not None
+        return self.claim.host if is_link and self.claim else None
 
     @property
     def vm_word(self) -> str:

@@ -35,6 +35,8 @@ class Backend(StrEnum):
     VF = "vf"
     MDEV = "mdev"
     FORWARD = "forward"
+    #: calls are forwarded to another host of the pool, by a claim whose lease is there
+    LINK = "link"
 
 
 class BackendChoice(StrEnum):

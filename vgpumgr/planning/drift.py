@@ -43,6 +43,7 @@ class DriftKind(StrEnum):
     HALF_DONE = "half-done"
     RUN_ENDED = "run-ended"
     CLAIM_LOST = "claim-lost"
+    LINK_DOWN = "link-down"
     FUNCTION_GONE = "function-gone"
     DRIVER_CHANGED = "driver-changed"
     VFS_CHANGED = "vfs-changed"

@@ -74,6 +74,9 @@ def find_claim_drift(record: AttachmentRecord, seen: SeenPool | None) -> Iterato
     claim = record.claim
     if claim is None or seen is None or not (seen.is_answering or seen.is_removed):
         return
+    if claim.via:
+        yield from _find_link_drift(record, seen)
+        return
     lease = seen.find_lease(claim.name)
     if seen.host != claim.host:
         text = (
@@ -93,3 +96,28 @@ def find_claim_drift(record: AttachmentRecord, seen: SeenPool | None) -> Iterato
         return
     hint = f"vgpumgr detach {record.vm_word} --attachment {record.id}"
     yield make_drift(record, DriftKind.CLAIM_LOST, text, hint)
+
+
+def _find_link_drift(record: AttachmentRecord, seen: SeenPool) -> Iterator[Drift]:
+    """The same of an attachment whose GPU is another host's, and that that host is there."""
+    claim = record.claim
+    assert claim is not None
+    found = next((one for one in seen.links if one.attachment == record.id), None)
+    if found is None or found.host != claim.host:
+        return  # no process that follows links has seen it yet
+    hint = f"vgpumgr detach {record.vm_word} --attachment {record.id}"
+    if found.token is None:
+        text = f"claim {claim.name}, by which it was attached, has no lease on host {claim.host} any more"
+        yield make_drift(record, DriftKind.CLAIM_LOST, text, hint)
+    elif found.token != claim.token:
+        text = (
+            f"claim {claim.name} was granted anew on host {claim.host} (token {found.token}), and it was attached by "
+            f"the grant before (token {claim.token})"
+        )
+        yield make_drift(record, DriftKind.CLAIM_LOST, text, hint)
+    elif not found.is_heard:
+        text = f"host {claim.host}, whose GPU it has, is not heard"
+        yield make_drift(record, DriftKind.LINK_DOWN, text, "vgpumgr pool status")
+    elif not found.is_offered:
+        text = f"host {claim.host}, whose GPU it has, offers none over the network now"
+        yield make_drift(record, DriftKind.LINK_DOWN, text, f"vgpumgr status, on host {claim.host}")

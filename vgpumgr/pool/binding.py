@@ -18,7 +18,8 @@ from vgpumgr.pool.control.records import (
     put,
     want_key,
 )
-from vgpumgr.pool.membership import Pool, has_ended
+from vgpumgr.pool.local import has_ended
+from vgpumgr.pool.membership import Pool
 from vgpumgr.pool.store.interface import Change, Compare, Delete
 from vgpumgr.pool.versions import need
 
@@ -35,8 +36,10 @@ def bind(pool: Pool, name: str, want: WantRecord | None = None, *, follows_up: b
     if host is None:
         raise PoolMemberError("this machine is no host of the pool", hint="vgpumgr pool join")
     want = replace(want or WantRecord(name, host), claim=name, host=host)
+    if want.where == (host,):
+        want = replace(want, where=())
     view = pool.view()
-    if not find_claim(view, name).late or is_wanted_by(view, want):
+    if not find_claim(view, name).late or _is_answering(view, want):
         return view
 
     def plan(view: View) -> tuple[list[Compare], list[Change]]:
@@ -60,11 +63,22 @@ def is_wanted_by(view: View, want: WantRecord) -> bool:
     """Whether that is written, or that anything on its host may use the claim."""
     known = view.wants.get(want.claim)
     # a number alone may be that of a process of before
-    return known is not None and known in (want, WantRecord(want.claim, want.host))
+    return known is not None and replace(known, where=()) in (
+        replace(want, where=()),
+        WantRecord(want.claim, want.host),
+    )
+
+
+def _is_answering(view: View, want: WantRecord) -> bool:
+    """Whether that is written, for the same hosts; those of one that has its lease do not matter any more."""
+    known, claim = view.wants.get(want.claim), view.claims[want.claim]
+    if known is None or not is_wanted_by(view, want):
+        return False
+    return known.where == want.where or view.find_state(claim) == "granted"
 
 
 def _check_free(pool: Pool, view: View, claim: ClaimRecord, want: WantRecord) -> None:
-    if not claim.may_be_on(want.host):
+    if not any(map(claim.may_be_on, want.where or (want.host,))):
         raise ClaimNotGrantedError(
             f"claim {claim.name} gives nothing on this host",
             why=f"it may be on {' or '.join(claim.where)}, and this is host {want.host}",

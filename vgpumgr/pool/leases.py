@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from vgpumgr.errors import (
     ClaimInUseError,
@@ -25,9 +26,11 @@ from vgpumgr.host.lock import find_holder
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.process import ProcessId
 from vgpumgr.model.attachment import ClaimPart
+from vgpumgr.model.text import describe_waiting
 from vgpumgr.pool.binding import bind, is_answered
 from vgpumgr.pool.control.controller import is_as_claimed
 from vgpumgr.pool.control.records import (
+    ROOT,
     USES,
     ClaimRecord,
     IfLost,
@@ -41,6 +44,15 @@ from vgpumgr.pool.control.records import (
     use_key,
     want_key,
 )
+from vgpumgr.pool.links import (
+    find_late,
+    find_link,
+    find_use,
+    list_offering,
+    list_peers,
+    read_seen_links,
+    refuse,
+)
 from vgpumgr.pool.membership import LOCK_NAME, Pool, open_pool_of, read_membership, read_seen
 from vgpumgr.pool.operations import NO_ANSWER, describe_claim
 from vgpumgr.pool.store.interface import At, Delete, Entry, Transaction
@@ -50,9 +62,11 @@ from vgpumgr.state.leases import (
     ClaimUse,
     ClaimUser,
     LeasedGpu,
+    LinkRequest,
     SeenPool,
     refuse_several,
 )
+from vgpumgr.virtio.links import save_peers
 
 #: an entry that is removed may be changed at the same time so often
 _ATTEMPTS = 3
@@ -71,26 +85,57 @@ class PoolLeases:
         #: when it did not answer, and what it said
         self._failure: tuple[float, PoolStoreError] | None = None
 
-    def find(self, claim: str) -> tuple[LeasedGpu, ...]:
+    def find(self, claim: str, *, may_wait: bool = False) -> tuple[LeasedGpu, ...]:
         """See ``Leases``."""
         with self._open(_SHORT_S) as (pool, host):
             view = pool.view()
             need(pool, view, USES, "attachments by claims")
+            if may_wait and (late := find_late(view, claim, host)):
+                return (late,)
             lease = self._check(view, find_claim(view, claim), host)
             record = view.claims[claim]
             _check_unused(view, record, None)
-            places = {(gpu.host, gpu.index): gpu.uuid for gpu in view.gpus.values()}
-            if gone := [index for index in lease.gpus if (host, index) not in places]:
-                why = f"its GPU {gone[0]} is not in the pool any more"
-                raise _refuse(record, why, "vgpumgr pool join")
-            kind, token = view.classes.get(record.class_name), view.find_token(lease)
-            size = lease.memory_bytes, lease.compute_percent
-            if kind is not None and kind.whole:
-                size = None, None  # it only says which GPU is large enough
-            return tuple(
-                LeasedGpu(ClaimPart(claim, host, token, number), places[host, index], *size)
-                for number, index in enumerate(lease.gpus)
-            )
+            if lease.host != host:
+                return (_find_linked(view, lease, host),)
+            return _list_gpus(view, lease)
+
+    def bind_linked(self, claim: str, process: ProcessId, boot_id: str) -> LeasedGpu | str:
+        """See ``Leases``."""
+        with self._open(_SHORT_S) as (pool, host):
+            view = pool.view()
+            where = tuple(list_offering(view, find_claim(view, claim)))
+            want = WantRecord(claim, host, process.pid, process.start_ticks, boot_id, where)
+            view = bind(pool, claim, want, follows_up=False)
+            row = describe_claim(view, claim)
+            if row["state"] != "granted":
+                return describe_waiting(claim, row["place"], row["why"])
+            lease = self._check(view, find_claim(view, claim), host, is_linked=True)
+            save_peers(self._machine, list_peers(view))
+            return _find_linked(view, lease, host)
+
+    def unbind(self, claim: str, process: ProcessId, boot_id: str) -> None:
+        """See ``Leases``."""
+        with self._open(_SHORT_S) as (pool, host):
+            for _ in range(_ATTEMPTS):
+                view = pool.view()
+                want, record = view.wants.get(claim), view.claims.get(claim)
+                known = want and (want.host, want.pid, want.start_ticks, want.boot)
+                if want is None or known != (host, process.pid, process.start_ticks, boot_id):
+                    return
+                if record is not None and view.list_uses(record):
+                    return
+                keys = view.list_use_keys(record) if record is not None else ()
+                compares = (view.at(want.key), *map(view.at, keys))
+                if pool.store.transact(Transaction(compares, (Delete(want.key),))) is not None:
+                    return
+
+    def find_served(self, request: LinkRequest) -> tuple[LeasedGpu, ClaimUser]:
+        """See ``Leases``."""
+        with self._open(_SHORT_S) as (pool, host):
+            view = pool.view()
+            lease, use = find_use(view, request, host)
+            (leased,) = _list_gpus(view, lease)
+            return leased, ClaimUser(use.noun, use.name, use.uuid, use.attachment)
 
     def bind(self, claim: str, process: ProcessId, boot_id: str) -> BoundClaim:
         """See ``Leases``."""
@@ -100,7 +145,8 @@ class PoolLeases:
             _check_kind(record)
             if record.gpus > 1:
                 raise refuse_several(claim, record.gpus)
-            want = WantRecord(claim, host, process.pid, process.start_ticks, boot_id)
+            where = () if record.may_be_on(host) else tuple(list_offering(pool.view(), record))
+            want = WantRecord(claim, host, process.pid, process.start_ticks, boot_id, where)
             view = bind(pool, claim, want, follows_up=False)
             row = describe_claim(view, claim)
             is_late = row["binding"] == "late"
@@ -114,12 +160,16 @@ class PoolLeases:
             need(pool, view, USES, "attachments by claims")
             claim = find_claim(view, part.name)
             lease = self._check(view, claim, host)
-            if (host, view.find_token(lease)) != (part.host, part.token):
+            if (lease.host, view.find_token(lease)) != (part.host, part.token):
                 raise _refuse_changed(part.name)
             _check_unused(view, claim, user.uuid)
+            via = "" if lease.host == host else host
+            if via:
+                find_link(view, lease, host)
+                save_peers(self._machine, list_peers(view))
             use = UseRecord(
-                part.name, host, user.noun, user.name, user.uuid, user.attachment, part.token,
-                part.number,
+                part.name, lease.host, user.noun, user.name, user.uuid, user.attachment, part.token,
+                part.number, via,
             )  # fmt: skip
             known = next((one for one in view.list_uses(claim) if one.number == part.number), None)
             if known == use:
@@ -195,15 +245,16 @@ class PoolLeases:
         if membership is None or membership.host is None:
             return ()
         with open_pool_of(self._machine, _SHORT_S) as pool:
-            found = pool.store.range(use_key(membership.host, "")).entries.values()
+            found = pool.store.range(f"{ROOT}use/").entries.values()
         self._failure = None
         uses = [read_record(UseRecord, entry) for entry in found]
         return [
             ClaimUse(
-                ClaimPart(use.claim, use.host, use.token, use.number),
+                ClaimPart(use.claim, use.host, use.token, use.number, use.via),
                 ClaimUser(use.noun, use.name, use.uuid, use.attachment),
             )
             for use in uses
+            if use.user_host == membership.host
         ]
 
     def read_seen(self) -> SeenPool | None:
@@ -213,8 +264,9 @@ class PoolLeases:
         except (NotPermittedError, PoolStoreError):
             return None
         seen = read_seen(self._machine)
-        is_ours = membership is not None and seen is not None and seen.host == membership.host
-        return seen if is_ours else None
+        if membership is None or seen is None or seen.host != membership.host:
+            return None
+        return replace(seen, links=read_seen_links(self._machine))
 
     def read_server(self) -> str | None:
         """See ``Leases``."""
@@ -242,25 +294,28 @@ class PoolLeases:
                 )
             yield pool, host
 
-    def _check(self, view: View, claim: ClaimRecord, host: str) -> LeaseRecord:
-        """The claim's lease on this host, by which one attachment can be made."""
+    def _check(
+        self, view: View, claim: ClaimRecord, host: str, *, is_linked: bool = False
+    ) -> LeaseRecord:
+        """The claim's lease, by which one attachment of this host can be made. ``is_linked``: over the network, also
+        where it is on this host.
+        """
         _check_kind(claim)
         lease = view.find_lease(claim)
         if claim.is_ending:
-            raise _refuse(claim, "it is being deleted", f"vgpumgr claim show {claim.name}")
+            raise refuse(claim, "it is being deleted", f"vgpumgr claim show {claim.name}")
         want = view.wants.get(claim.name)
         if claim.late and (want is None or want.host != host):
             why = "it binds late, and nothing of this host has bound it"
-            raise _refuse(claim, why, f"vgpumgr claim bind {claim.name}")
+            raise refuse(claim, why, f"vgpumgr claim bind {claim.name}")
         if lease is None or lease.is_ending:
             why = claim.why or NO_ANSWER
-            raise _refuse(claim, f"it waits: {why}", f"vgpumgr claim show {claim.name}")
-        if lease.host != host:
-            why = f"its lease is on host {lease.host}, and this is host {host}"
-            raise _refuse(claim, why, f"the same command on host {lease.host}")
+            raise refuse(claim, f"it waits: {why}", f"vgpumgr claim show {claim.name}")
+        if lease.host != host or is_linked:
+            find_link(view, lease, host)
         if not is_as_claimed(claim, lease):
             why = "its lease has another size than it asks for" + (claim.why and f": {claim.why}")
-            raise _refuse(claim, why, f"vgpumgr claim show {claim.name}")
+            raise refuse(claim, why, f"vgpumgr claim show {claim.name}")
         self._check_not_older(view, claim, lease)
         return lease
 
@@ -271,7 +326,37 @@ class PoolLeases:
         is_older = known is not None and view.find_token(lease) < known.token
         if is_older or (seen is not None and view.revision < seen.revision):
             why = "the pool's store says what is older than what this host has seen"
-            raise _refuse(claim, why, "begin vgpumgr pool serve, or the daemon, on each host again")
+            raise refuse(claim, why, "begin vgpumgr pool serve, or the daemon, on each host again")
+
+
+def _list_gpus(view: View, lease: LeaseRecord) -> tuple[LeasedGpu, ...]:
+    """The GPUs of a lease on this host."""
+    claim, host = view.claims[lease.claim], lease.host
+    places = {(gpu.host, gpu.index): gpu.uuid for gpu in view.gpus.values()}
+    if gone := [index for index in lease.gpus if (host, index) not in places]:
+        raise refuse(claim, f"its GPU {gone[0]} is not in the pool any more", "vgpumgr pool join")
+    token, size = view.find_token(lease), _find_size(view, claim, lease)
+    return tuple(
+        LeasedGpu(ClaimPart(claim.name, host, token, number), places[host, index], *size)
+        for number, index in enumerate(lease.gpus)
+    )
+
+
+def _find_linked(view: View, lease: LeaseRecord, host: str) -> LeasedGpu:
+    """The GPU of a lease on another host, for this one. Raises ClaimNotGrantedError."""
+    claim, link = view.claims[lease.claim], find_link(view, lease, host)
+    part = ClaimPart(claim.name, lease.host, view.find_token(lease), 0, host)
+    uuid = view.gpus[f"{lease.host}/{lease.gpus[0]:04}"].uuid
+    return LeasedGpu(part, uuid, *_find_size(view, claim, lease), link)
+
+
+def _find_size(
+    view: View, claim: ClaimRecord, lease: LeaseRecord
+) -> tuple[int | None, float | None]:
+    kind = view.classes.get(claim.class_name)
+    if kind is not None and kind.whole:
+        return None, None  # it only says which GPU is large enough
+    return lease.memory_bytes, lease.compute_percent
 
 
 def _check_kind(claim: ClaimRecord) -> None:
@@ -312,12 +397,6 @@ def _list_ending(pool: Pool, part: ClaimPart) -> list[Entry]:
 def _find_use(pool: Pool, part: ClaimPart) -> UseRecord | None:
     entry = pool.store.get(use_key(part.host, part.name, part.number))
     return None if entry is None else read_record(UseRecord, entry)
-
-
-def _refuse(claim: ClaimRecord, why: str, hint: str) -> ClaimNotGrantedError:
-    return ClaimNotGrantedError(
-        f"claim {claim.name} gives nothing on this host now", why=why, hint=hint
-    )
 
 
 def _refuse_changed(claim: str) -> ClaimNotGrantedError:

@@ -63,6 +63,12 @@ def _leave(pool: Pool) -> str | None:
     record = view.hosts.get(name) if name else None
     if record is None or record.id != pool.membership.machine:
         return name
+    if users := [use.holder for use in view.uses.values() if use.via == record.name]:
+        raise PoolMemberError(
+            f"host {record.name} has attachments on GPUs of other hosts",
+            held_by=users,
+            hint="vgpumgr detach",
+        )
     if leases := _list_leases(view, record.name):
         raise PoolMemberError(
             f"host {record.name} has leases",
@@ -125,7 +131,7 @@ def _remove(pool: Pool, view: View, record: HostRecord) -> None:
     host: tuple[Compare, ...] = (view.at(record.key), alive)
     keys = [lease.key for lease in view.leases.values() if lease.host == record.name]
     keys += [gpu.key for gpu in view.gpus.values() if gpu.host == record.name]
-    keys += [use.key for use in view.uses.values() if use.host == record.name]
+    keys += [use.key for use in view.uses.values() if record.name in (use.host, use.via)]
     most = MOST_CHANGES - 2
     while True:
         part, keys = keys[:most], keys[most:]

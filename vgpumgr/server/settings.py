@@ -14,6 +14,7 @@ import stat
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -24,6 +25,7 @@ from vgpumgr.errors import SettingsError
 from vgpumgr.host.machine import Machine, find_machine
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import list_near
+from vgpumgr.virtio.links import split_address
 
 DIRECTORY = "conf.d"
 _DEFAULT = "default"
@@ -82,6 +84,34 @@ class PoolSettings(_Table):
     )
 
 
+class LinkSettings(_Table):
+    """``[link]``: this machine's GPUs for other hosts of its pool, over the network."""
+
+    listen: list[str] = Field(
+        default=[],
+        description="addresses at which GPUs are offered, as 10.0.0.5:7443; none: they are not",
+    )
+    advertise: list[str] = Field(
+        default=[],
+        description="addresses that other hosts connect to, where these are not the same",
+    )
+
+    @model_validator(mode="after")
+    def _check_addresses(self) -> Self:
+        for text in (*self.listen, *self.advertise):
+            split_address(text)
+        if self.advertise and not self.listen:
+            raise ValueError("advertise without listen: nothing listens there")
+        if len(self.listen) > 8 or len(self.advertise) > 8:
+            raise ValueError("at most 8 addresses")
+        return self
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where other hosts connect."""
+        return tuple(self.advertise or self.listen)
+
+
 class HistorySettings(_Table):
     """``[history]``: figures of the last hour, for the plots of the web page."""
 
@@ -116,6 +146,43 @@ class LimitSettings(_Table):
         return self
 
 
+class ListenSettings(_Table):
+    """``[listen]``: the API on a network, for who has a token or a certificate."""
+
+    address: str = Field(
+        default="", description='IP address to listen on, "::" or "0.0.0.0" for all; "": none'
+    )
+    port: int = Field(default=8443, ge=0, le=65535, description="TCP port")
+    certificate: str = Field(
+        default="", description='PEM file with its chain; "": one that vgpumgr makes'
+    )
+    key: str = Field(default="", description="PEM file of its key, without a password")
+    client_ca: str = Field(
+        default="", description='PEM file of who signs certificates of clients; "": none is taken'
+    )
+    connections: int = Field(default=256, ge=4, le=65536, description="in total")
+    connections_per_address: int = Field(default=32, ge=1, description="at a time")
+    handshake_s: float = Field(
+        default=10, gt=0, le=60, description="seconds for the handshake of TLS"
+    )
+
+    @model_validator(mode="after")
+    def _check_files(self) -> Self:
+        if self.address:
+            try:
+                ip_address(self.address)
+            except ValueError:
+                raise ValueError(f"{self.address!r} is no IP address") from None
+        if bool(self.certificate) != bool(self.key):
+            raise ValueError("certificate and key are given together, or neither of them")
+        relative = [
+            one for one in (self.certificate, self.key, self.client_ca) if one[:1] not in "/"
+        ]
+        if relative:
+            raise ValueError(f"{relative[0]} is no absolute path")
+        return self
+
+
 class Settings(_Table):
     """All of the file."""
 
@@ -124,7 +191,9 @@ class Settings(_Table):
     repair: RepairSettings = RepairSettings()
     history: HistorySettings = HistorySettings()
     limits: LimitSettings = LimitSettings()
+    listen: ListenSettings = ListenSettings()
     pool: PoolSettings = PoolSettings()
+    link: LinkSettings = LinkSettings()
 
 
 @dataclass(frozen=True, slots=True)

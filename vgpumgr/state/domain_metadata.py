@@ -145,6 +145,8 @@ def _rebuild(vm: Vm, note: AttachmentNote) -> AttachmentRecord:
 def _rebuild_mig(note: AttachmentNote) -> MigPart | None:
     if note.gpu_profile_id is None and (note.host_devices or note.compute) is not None:
         return None
+    if note.backend == Backend.LINK:
+        return None  # its slice is another host's
     place, ref, compute = Placement(_given(note.start), _given(note.size)), None, None
     if note.compute_size is not None:
         compute = Placement(_given(note.compute_start), note.compute_size)
@@ -181,17 +183,21 @@ def _describe_priority(part: SharePart | None) -> str | None:
 def _describe_claim(claim: ClaimPart | None) -> str | None:
     if claim is None:
         return None
-    number = f" {claim.number}" if claim.number else ""
-    return f"{claim.name} {claim.host} {claim.token}{number}"
+    if claim.late:  # its lease comes and goes
+        return f"{claim.name}  0 0 {claim.via} late"
+    number = f" {claim.number}" if claim.number or claim.via else ""
+    via = f" {claim.via}" if claim.via else ""
+    return f"{claim.name} {claim.host} {claim.token}{number}{via}"
 
 
 def _rebuild_claim(text: str | None) -> ClaimPart | None:
     if text is None:
         return None
-    name, host, token, *number = text.split(" ")
-    if len(number) > 1:
+    name, host, token, *more = text.split(" ")
+    if len(more) > 3 or more[2:] not in ([], ["late"]):
         raise ValueError(f"no claim: {text!r}")
-    return ClaimPart(name, host, int(token), int(*number))
+    number, via, *late = (*more, *("0", "")[len(more) :])
+    return ClaimPart(name, host, int(token), int(number), via, late=bool(late))
 
 
 def _rebuild_channel(note: AttachmentNote) -> ChannelPart | None:

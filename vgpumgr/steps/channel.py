@@ -15,13 +15,13 @@ from vgpumgr.errors import (
     ShareInUseError,
     VgpumgrError,
 )
-from vgpumgr.model.choices import AGENT_HINT, AWAITED, Priority
+from vgpumgr.model.choices import AGENT_HINT, AWAITED, Backend, Priority
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.limits import parse_limits
 from vgpumgr.model.shares import Share, describe_time
 from vgpumgr.model.text import format_exact, format_size
 from vgpumgr.state.domain_metadata import describe_record, save_note
-from vgpumgr.virtio.channel import RING_BYTES, Channels, ChannelSpec, ChannelStatus
+from vgpumgr.virtio.channel import RING_BYTES, Channels, ChannelSpec, ChannelStatus, LinkTarget
 
 if TYPE_CHECKING:
     from vgpumgr.domain.domain import AttachmentNote
@@ -51,6 +51,8 @@ class StartChannel(Step):
     compute: float | None = None
     compute_policy: str | None = None
     priority: str = "normal"
+    #: whose GPU runs the calls; None: this host's
+    host: str | None = None
     kind: ClassVar[str] = "channel.start"
 
     @classmethod
@@ -68,16 +70,20 @@ class StartChannel(Step):
             part.share.compute if part else None,
             str(part.policy) if part else None,
             str(part.priority) if part else Priority.NORMAL,
+            record.link_host,
         )
 
     def describe(self) -> str:
         """For people."""
+        what = "start the worker"
+        if self.host is not None:
+            what = f"start the relay to {f'host {self.host}' if self.host else 'the host of the lease'}"
         ways = [f"ring of {format_size(self.memory_bytes)}"] if self.ring else []
         ways += ["virtio-serial"] if self.serial else []
         ways += [f"at most {', '.join(self.limits)}"] if self.limits else []
         ways += [describe_time(self.compute, str(self.compute_policy))] if self.compute else []
         ways += [f"{self.priority} priority"] if self.priority != Priority.NORMAL else []
-        return f"start the worker ({', '.join(ways)})"
+        return f"{what} ({', '.join(ways)})"
 
     def do(self, context: OperationContext) -> None:
         """Starts both."""
@@ -137,6 +143,8 @@ def make_spec(record: AttachmentRecord, memory_bytes: int = RING_BYTES) -> Chann
     does not start without them.
     """
     device, mig, part = record.cuda_device, record.mig, record.share_part
+    if record.backend is Backend.LINK:
+        return _make_link_spec(record, memory_bytes)
     assert device is not None
     assert record.channel is not None
     try:
@@ -163,6 +171,24 @@ def make_spec(record: AttachmentRecord, memory_bytes: int = RING_BYTES) -> Chann
         compute=part.share.compute if part else None,
         compute_policy=part.policy if part else None,
         priority=part.priority if part else Priority.NORMAL,
+    )
+
+
+def _make_link_spec(record: AttachmentRecord, memory_bytes: int) -> ChannelSpec:
+    """The same where another host runs the calls."""
+    claim, channel = record.claim, record.channel
+    assert claim is not None
+    assert channel is not None
+    return ChannelSpec(
+        id=record.id,
+        vm_name=record.vm_name,
+        cuda_device="",
+        ring=record.has_ring,
+        serial=record.has_serial,
+        memory_bytes=memory_bytes,
+        number=record.number,
+        socket_owner=channel.qemu_owner,
+        link=LinkTarget(claim.via, claim.host, claim.name, claim.late),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from vgpumgr.engine.step import SHOWN_AS_ATTACHMENT, NothingDoneError, OneWayStep, Step
+from vgpumgr.engine.step import PRIVATE, SHOWN_AS_ATTACHMENT, NothingDoneError, OneWayStep, Step
 from vgpumgr.errors import PoolOutcomeError, VgpumgrError
 from vgpumgr.model.attachment import AttachmentRecord, ClaimPart
 from vgpumgr.model.frozen import dataclass
@@ -26,18 +26,20 @@ class _ClaimStep(Step):
     id: str = field(metadata=SHOWN_AS_ATTACHMENT)
     #: of the lease's GPUs
     number: int = 0
+    #: this host, where the lease is on another one
+    via: str = field(default="", metadata=PRIVATE)
 
     @property
     def part(self) -> ClaimPart:
         """The claim as the attachment's record has it."""
-        return ClaimPart(self.claim, self.host, self.token, self.number)
+        return ClaimPart(self.claim, self.host, self.token, self.number, self.via)
 
     @classmethod
     def of_record(cls, record: AttachmentRecord) -> Self:
         """The step of an attachment that has its slice by a claim."""
         part = record.claim
         assert part is not None
-        return cls(part.name, part.host, part.token, record.id, part.number)
+        return cls(part.name, part.host, part.token, record.id, part.number, part.via)
 
     def _release(self, context: OperationContext) -> None:
         """A store that cannot be asked holds up nothing: what it says of an attachment that is gone is removed by

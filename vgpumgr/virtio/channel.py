@@ -25,8 +25,22 @@ LIVE_RING_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class LinkTarget:
+    """Another host of the pool, which runs a channel's calls: this host's name, that one's, and the claim whose lease
+    is there. ``is_late``: the lease begins with the first call, and ``host`` is empty without it.
+    """
+
+    own: str
+    host: str
+    claim: str
+    is_late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelSpec:
-    """A channel to start. ``cuda_device`` is what CUDA_VISIBLE_DEVICES must say (``MIG-...``, ``GPU-...``)."""
+    """A channel to start. ``cuda_device`` is what CUDA_VISIBLE_DEVICES must say (``MIG-...``, ``GPU-...``), and empty
+    of a channel with a ``link``.
+    """
 
     id: str
     vm_name: str
@@ -49,6 +63,8 @@ class ChannelSpec:
     priority: Priority = Priority.NORMAL
     #: None: unless the environment allows a worker without a sandbox
     confined: bool | None = None
+    #: None: a worker of this host runs its calls
+    link: LinkTarget | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -46,13 +46,24 @@ from vgpumgr.virtio.channel import (
     HostLibrary,
 )
 from vgpumgr.virtio.channel_status import describe, describe_hanging, refuse_memory
+from vgpumgr.virtio.keeper_options import KEEPER_PROGRAM as KEEPER_PROGRAM
+from vgpumgr.virtio.keeper_options import KeeperOptions as KeeperOptions
+from vgpumgr.virtio.links import (
+    DIAL_PROGRAM,
+    GRACE_S,
+    LINK_DIRECTORY,
+    RELAY_PROGRAM,
+    start_dialer,
+    stop_agent,
+    write_link,
+)
 from vgpumgr.virtio.mathematics import list_used, list_worker_options
 from vgpumgr.virtio.overuse import Overuse, enforce, read_report, report_failure
 from vgpumgr.virtio.sandbox import (
     audit_cgroups,
+    choose_user_id,
     find_obstacle,
     is_unconfined,
-    list_sandbox_options,
     list_written,
     make_cgroups,
     read_cgroups,
@@ -69,10 +80,6 @@ from vgpumgr.virtio.share_time import (
     read_time,
 )
 
-KEEPER_PROGRAM = LIB_DIR / "bin" / "vgpumgr-keeper"
-DEFAULT_SIZE_BYTES = 64 << 20
-"""Ring memory for 16 guest processes; a guest on q35 can place a hot-plugged BAR of 1 MiB only."""
-
 
 class KeeperError(VgpumgrError):
     """The channel's keeper could not be started, or does not answer."""
@@ -80,52 +87,6 @@ class KeeperError(VgpumgrError):
     id: ClassVar[str] = "VG071"
     exit_code: ClassVar[Exit] = Exit.ERROR
     http_status: ClassVar[int] = 503
-
-
-@dataclass(frozen=True, slots=True)
-class KeeperOptions:
-    """How to start a keeper; ``socket_owner`` is (uid, gid) of QEMU, which must connect."""
-
-    worker: Path
-    worker_args: Sequence[str] = ()
-    shm_size_bytes: int = DEFAULT_SIZE_BYTES
-    serial: Path | None = None
-    socket_owner: tuple[int, int] | None = None
-    socket_mode: int = 0o600
-    env: Mapping[str, str] = field(default_factory=dict)
-    #: the worker's device nodes; see ``host.gpu_nodes``
-    devices: Sequence[str] = ()
-    #: None: unless the environment allows a worker without a sandbox
-    confined: bool | None = None
-    #: directories of control groups, which are there
-    cgroups: Sequence[str] = ()
-    #: of a share: percent of the GPU's time, what that means, and the socket of the GPU's arbiter
-    compute: float | None = None
-    compute_policy: str | None = None
-    priority: str = "normal"
-    arbiter: Path | None = None
-
-    def arguments(self, directory: Path) -> list[str]:
-        """The keeper's command line."""
-        words = [str(KEEPER_PROGRAM), "--dir", str(directory), "--worker", str(self.worker)]
-        words += ["--shm-size", str(self.shm_size_bytes), "--socket-mode", f"{self.socket_mode:o}"]
-        if self.serial is not None:
-            words += ["--serial", str(self.serial)]
-        if self.socket_owner is not None:
-            words += ["--socket-owner", f"{self.socket_owner[0]}:{self.socket_owner[1]}"]
-        for name, value in self.env.items():
-            words += ["--env", f"{name}={value}"]
-        environ = {**os.environ, **self.env}
-        if not is_unconfined(environ) if self.confined is None else self.confined:
-            words += list_sandbox_options(
-                directory, self.worker, self.worker_args, environ, self.devices
-            )
-        for path in self.cgroups:
-            words += ["--cgroup", path]
-        if self.compute is not None:
-            words += ["--compute", str(self.compute), "--compute-policy", str(self.compute_policy)]
-            words += ["--priority", self.priority, "--arbiter", str(self.arbiter)]
-        return [*words, "--detach", "--", *self.worker_args]
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +315,9 @@ class KeeperChannels:
         """Starts the keeper and its worker; running is no error. Raises LibraryNotFoundError."""
         if self.read_status(spec.id) is not None:
             return
+        if spec.link is not None:
+            self._start_link(spec)
+            return
         self.check_installed()
         self._prepare(spec)
         keeper = self._keeper(spec.id)
@@ -387,6 +351,35 @@ class KeeperChannels:
             remove_cgroups(cgroups)
             raise
 
+    def _start_link(self, spec: ChannelSpec) -> None:
+        """The same with a relay in the place of the worker, and the dialer beside it."""
+        assert spec.link is not None
+        check_programs((KEEPER_PROGRAM, RELAY_PROGRAM, DIAL_PROGRAM))
+        self._prepare(spec)
+        keeper = self._keeper(spec.id)
+        user = choose_user_id(keeper.directory)
+        try:
+            write_link(self._machine, keeper.directory, spec.link, spec.id, user)
+        except OSError as error:
+            raise ChannelStartError(
+                f"the link of {spec.vm_name} cannot be made", cause=str(error)
+            ) from error
+        options = KeeperOptions(
+            worker=RELAY_PROGRAM,
+            worker_args=(
+                f"--link={keeper.directory / LINK_DIRECTORY}",
+                f"--grace={GRACE_S}",
+                f"--channel-number={spec.number}",
+            ),
+            shm_size_bytes=spec.memory_bytes,
+            serial=Path(self.paths(spec.id).control) if spec.serial else None,
+            socket_owner=spec.socket_owner if os.geteuid() == 0 else None,
+            env=self._machine.variables,
+            confined=spec.confined,
+        )
+        start_dialer(keeper.directory, user)
+        keeper.start(options)
+
     def _find_arbiter(self, spec: ChannelSpec) -> Path | None:
         """The socket of the arbiter of what a share is of, which runs from now on."""
         if spec.compute is None or spec.compute_policy is None:
@@ -404,6 +397,7 @@ class KeeperChannels:
         """Ends worker and keeper and removes what they leave; absent is no error."""
         keeper = self._keeper(channel_id)
         keeper.stop()
+        stop_agent(keeper.directory)
         # of a keeper that was killed
         remove_cgroups(one.cgroup for one in read_cgroups(keeper.directory))
         if not keeps_sockets:

@@ -132,6 +132,8 @@ def _list_read(
     drivers += [word for flag, word in pairwise(worker_args) if flag == "--cuda"]
     places += [str(Path(driver).parent) for driver in drivers if Path(driver).is_absolute()]
     for word in worker_args:
+        if word.startswith("--link="):
+            places.append(word.removeprefix("--link="))
         if word.startswith("--math="):
             places += word.removeprefix("--math=").split(os.pathsep)
         if word.startswith("--link="):  # of a relay: certificates, and the socket of its dialer

@@ -20,7 +20,11 @@ from vgpumgr.app.documents.shares import (
     describe_share,
     list_share_warnings,
 )
-from vgpumgr.app.documents.workers import HostLibraryDocument, SandboxDocument
+from vgpumgr.app.documents.workers import (
+    HostLibraryDocument,
+    LinkSessionDocument,
+    SandboxDocument,
+)
 from vgpumgr.domain.devices import attachment_of, ring_alias
 from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Vm
@@ -195,6 +199,7 @@ class ChannelDocument(Document):
         default=None, description="of a run, whose name is in the place of the VM's"
     )
     share: ChannelShareDocument | None = Field(default=None, description="null: it is no share")
+    host: str | None = Field(default=None, description="whose GPU it is; null: this host's")
 
 
 class VmDocument(Document):
@@ -308,6 +313,9 @@ class ChannelShowDocument(Document):
         default_factory=list,
         description="for the guests' cuBLAS, cuDNN, cuFFT, cuSOLVER, cuSPARSE and cuRAND; none without a worker",
     )
+    links: list[LinkSessionDocument] = Field(
+        default_factory=list, description="of programs to the host of their GPU"
+    )
 
 
 class RestartPlanDocument(VgpuPlanDocument):
@@ -402,6 +410,7 @@ def describe_channel(record: AttachmentRecord, status: ChannelStatus | None) -> 
         profile=record.profile,
         device=record.cuda_device,
         share=describe_channel_share(record, known),
+        host=record.link_host,
         running=status is not None,
         keeper_pid=known.keeper_pid or None,
         transport=used if known.hello else None,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from vgpumgr.app.documents.base import Document, Field
 from vgpumgr.host.confinement import Fact
 from vgpumgr.virtio.channel import HostLibrary
+from vgpumgr.virtio.links import LinkSession
 
 
 class FactDocument(Document):
@@ -56,3 +58,23 @@ def describe_libraries(
         HostLibraryDocument(id=channel_id, name=one.name, path=str(one.path), sessions=one.sessions)
         for one in libraries
     ]
+
+
+class LinkSessionDocument(Document):
+    """A guest process's link to another host of the pool, whose GPU the channel has."""
+
+    channel: str = Field(description="the attachment's id")
+    pid: int = Field(description="by the guest's word")
+    name: str = Field(description="by the guest's word")
+    state: Literal["dialing", "waiting", "up", "down"] = Field(
+        description="waiting: for the lease of a claim that binds late"
+    )
+    since_s: int = Field(description="when that began, in seconds since 1970")
+    connections: int = Field(description="how often it was connected: more than once after cuts")
+    where: str = Field(description="address of the other host")
+    text: str = Field(description="why it waits, or is down")
+
+
+def describe_links(channel: str, sessions: Sequence[LinkSession]) -> list[LinkSessionDocument]:
+    """The documents of a channel's links."""
+    return [LinkSessionDocument.of(one, channel=channel) for one in sessions]

@@ -30,7 +30,7 @@ from vgpumgr.app.documents.attachments import (
     make_unknown_status,
 )
 from vgpumgr.app.documents.base import PlanDocument, describe_plan
-from vgpumgr.app.documents.workers import describe_libraries, describe_sandbox
+from vgpumgr.app.documents.workers import describe_libraries, describe_links, describe_sandbox
 from vgpumgr.app.host_observation import list_absent, list_held, list_instances, list_unsettled
 from vgpumgr.app.operations.claims import check_options, resolve_claim
 from vgpumgr.app.refusal_hints import adding_hints
@@ -77,6 +77,7 @@ from vgpumgr.state.leases import LeasedGpu
 from vgpumgr.steps.channel import check_confinable
 from vgpumgr.steps.domain import AttachDevices
 from vgpumgr.virtio.channel import ChannelStatus, HostLibrary
+from vgpumgr.virtio.links import LinkSession, read_sessions
 
 #: how often to plan anew when another program changes the domain or the GPU at the same time
 _ATTEMPTS = 2
@@ -124,7 +125,7 @@ class AttachmentService:
     def _plan_attach(self, request: AttachRequest) -> Planned:
         parts = self._parts
         vm = parts.hypervisor.read_vm(request.vm)
-        request, leased = resolve_claim(parts, request)
+        request, leased = resolve_claim(parts, request, may_wait=True)
         names = {
             secrets.token_hex(4): str(uuid.uuid4()) for _ in range(len(leased) or request.count)
         }
@@ -367,9 +368,21 @@ class AttachmentService:
         libraries = [
             one for c in channels for one in describe_libraries(c.id, self._list_libraries(c))
         ]
+        links = [
+            one
+            for c in channels
+            for one in describe_links(c.id, self._read_sessions(c) if c.host is not None else ())
+        ]
         return ChannelShowDocument(
-            channel=channels[0], channels=channels, sandboxes=sandboxes, libraries=libraries
+            channel=channels[0],
+            channels=channels,
+            sandboxes=sandboxes,
+            libraries=libraries,
+            links=links,
         )
+
+    def _read_sessions(self, channel: ChannelDocument) -> Sequence[LinkSession]:
+        return read_sessions(self._parts.run_dir / "channels" / channel.id)
 
     def _list_libraries(self, channel: ChannelDocument) -> Sequence[HostLibrary]:
         """Those of the host; the answer does not fail where its processes cannot be read."""

@@ -7,31 +7,41 @@ from dataclasses import replace
 
 from vgpumgr.app.context import Parts
 from vgpumgr.app.documents.operations import ActionDocument, PoolSeenDocument
+from vgpumgr.app.documents.pool import ClaimNoticeDocument
 from vgpumgr.app.transactions import open_change
+from vgpumgr.backends.link import check_link, make_link_slice
 from vgpumgr.domain.devices import attachment_of
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.errors import ClaimInUseError, PoolStoreError, UsageError, VgpumgrError
-from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.host.clock import SleeplessClock
+from vgpumgr.model.attachment import GRACE_S, AttachmentRecord, AttachmentState
 from vgpumgr.model.choices import Backend, BackendChoice
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.model.shares import make_share
 from vgpumgr.state.leases import ClaimUse, ClaimUser, LeasedGpu
+from vgpumgr.virtio.links import read_listen
 
+#: so much later than the command ends its program, the host ends what is left: seconds
+_RUN_MARGIN_S = 15.0
 #: all of a GPU, where it cannot be passed through
 _ALL = "share:1/1"
 
 
 def resolve_claim(
-    parts: Parts, request: AttachRequest
+    parts: Parts, request: AttachRequest, *, may_wait: bool = False
 ) -> tuple[AttachRequest, Sequence[LeasedGpu]]:
     """The request with the profile that its claim gives, and the first of its GPUs; and all of them. Without a claim it
-    is as it is, and there are none. Raises UsageError for options that contradict the claim, and what ``Leases.find``
-    raises.
+    is as it is, and there are none. ``may_wait``: a claim that binds late may have its lease later. Raises UsageError
+    for options that contradict the claim, and what ``Leases.find`` raises.
     """
     check_options(request)
     if request.claim is None:
         return request, ()
-    leased = parts.leases.find(request.claim)
+    leased = parts.leases.find(request.claim, may_wait=may_wait)
+    if leased[0].link is not None:
+        check_link(request)
+        profile = make_link_slice(leased[0]).profile
+        return replace(request, profile=profile, backend=BackendChoice.AUTO), leased
     profile = choose_profile(parts, leased, request.backend)
     return replace(request, profile=profile, gpu=leased[0].gpu), leased
 
@@ -97,7 +107,7 @@ def recover_claims(
     does not answer it raises PoolStoreError with ``strict``, and else says so.
     """
     records = {record.id: record for record in parts.store.list_attachments()}
-    claims = [record for record in records.values() if record.claim is not None]
+    claims = [one for one in records.values() if one.claim is not None and not one.claim.late]
     if dry_run:  # one that is half attached is undone before
         claims = [record for record in claims if record.state is AttachmentState.ATTACHED]
     try:
@@ -178,6 +188,45 @@ def _try(subject: str, text: str, act: Callable[[], None], strict: bool) -> Acti
     return ActionDocument(subject=subject, text=text, done=True)
 
 
+def read_notice(parts: Parts, claim: str) -> ClaimNoticeDocument:
+    """Whether the lease that a claim has on this host ends, as the process that serves knows it. Waits for no store."""
+    seen = parts.leases.read_seen()
+    lease = None if seen is None else seen.find_lease(claim)
+    return ClaimNoticeDocument(
+        claim=claim,
+        ending=lease is not None and lease.is_ending,
+        notice=(lease.notice or None) if lease else None,
+        grace_s=GRACE_S,
+    )
+
+
+def list_over(
+    parts: Parts, records: Sequence[AttachmentRecord]
+) -> list[tuple[AttachmentRecord, str]]:
+    """The attachments whose leases are to end for longer than the grace, and why. Waits for no store."""
+    seen, now_s = parts.leases.read_seen(), SleeplessClock().monotonic_s()
+    found = []
+    for record in records if seen else ():
+        lease = seen.find_lease(record.claim.name) if seen and record.claim else None
+        if (
+            lease is None
+            or lease.ending_since_s is None
+            or record.state is not AttachmentState.ATTACHED
+        ):
+            continue
+        # after a boot that clock begins anew
+        past_s = now_s - lease.ending_since_s
+        grace_s = GRACE_S + (_RUN_MARGIN_S if record.run is not None else 0.0)
+        if not 0 <= past_s < grace_s:
+            found.append(
+                (
+                    record,
+                    f"the lease of claim {lease.claim} ends: {lease.notice or 'it is deleted'}",
+                )
+            )
+    return found
+
+
 def describe_pool(parts: Parts) -> PoolSeenDocument | None:
     """The pool as this host knew it last; None where it is in none, or has not served. Waits for no store."""
     seen = parts.leases.read_seen()
@@ -190,4 +239,5 @@ def describe_pool(parts: Parts) -> PoolSeenDocument | None:
         text=seen.text,
         since_s=seen.since_s,
         leases=len(seen.leases),
+        listens=list(read_listen(parts.run_dir)),
     )

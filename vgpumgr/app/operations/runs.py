@@ -21,7 +21,8 @@ from vgpumgr.app.operations.claims import check_options, resolve_claim
 from vgpumgr.app.refusal_hints import adding_hints
 from vgpumgr.app.transactions import open_change
 from vgpumgr.backends.base import NewAttachment, read_limits, read_profile
-from vgpumgr.backends.slices import check_slice, choose, list_notes, make_channel_part
+from vgpumgr.backends.link import make_link_channel, make_link_slice
+from vgpumgr.backends.slices import Slice, check_slice, choose, list_notes, make_channel_part
 from vgpumgr.engine.step import Plan, Step
 from vgpumgr.errors import (
     AlreadyAttachedError,
@@ -36,7 +37,7 @@ from vgpumgr.model.gpu import Gpu
 from vgpumgr.model.request import AttachRequest, MigRequest, ShareRequest
 from vgpumgr.planning.leased import list_leased
 from vgpumgr.planning.snapshot import Snapshot
-from vgpumgr.state.leases import refuse_several
+from vgpumgr.state.leases import LeasedGpu, refuse_several
 from vgpumgr.steps.channel import StartChannel, check_confinable
 from vgpumgr.steps.claim import HoldClaim
 from vgpumgr.steps.record import MarkAttachment, RecordAttachment
@@ -89,6 +90,8 @@ def start_run(
         if len(leased) > 1:
             raise refuse_several(str(request.claim), len(leased))
         part = leased[0].part if leased else None
+        if leased and leased[0].link is not None:
+            return _plan_linked(parts, asked, run, new, leased[0])
         with adding_hints(parts, asked.gpu, asked.profile):
             snapshot = Snapshot(
                 parts,
@@ -96,7 +99,7 @@ def start_run(
                 instances=list_instances(parts),
                 leased=list_leased(parts.leases.read_seen()) if part is None else {},
             )
-            record, plan = _plan_run(asked, run, new, snapshot, parts.clock.wall_s(), part)
+            record, plan = plan_run(asked, run, new, snapshot, parts.clock.wall_s(), part)
             check_confinable([record], parts.channels)
         gpus = snapshot.observed_gpus
         return [record], plan, None if gpus is None else list(gpus)
@@ -151,7 +154,7 @@ def _check_run(request: AttachRequest, command: str) -> MigRequest | ShareReques
     return profile
 
 
-def _plan_run(
+def plan_run(
     request: AttachRequest,
     run: RunPart,
     new: NewAttachment,
@@ -178,9 +181,43 @@ def _plan_run(
         claim=claim,
         **chosen.parts,
     )
+    notes = (chosen.why, *list_notes(snapshot))
+    return record, _make_plan(record, chosen, chosen.gpu, request, notes)
+
+
+def _plan_linked(
+    parts: Parts, request: AttachRequest, run: RunPart, new: NewAttachment, leased: LeasedGpu
+) -> tuple[list[AttachmentRecord], Plan, list[Gpu] | None]:
+    """The same by a lease on another host: no GPU of this one is asked."""
+    _check_name(request.vm, run, parts.store.list_attachments())
+    chosen = make_link_slice(leased)
+    record = AttachmentRecord(
+        id=new.id,
+        vm_name=request.vm,
+        vm_uuid=new.uuid,
+        gpu=None,
+        profile=chosen.profile,
+        memory_bytes=chosen.memory_bytes,
+        backend=Backend.LINK,
+        created_s=parts.clock.wall_s(),
+        channel=make_link_channel(request, (run.uid, run.gid)),
+        run=run,
+        claim=leased.part,
+    )
+    check_confinable([record], parts.channels)
+    return [record], _make_plan(record, chosen, None, request, (chosen.why,)), None
+
+
+def _make_plan(
+    record: AttachmentRecord,
+    chosen: Slice,
+    gpu: Gpu | None,
+    request: AttachRequest,
+    notes: tuple[str, ...],
+) -> Plan:
     steps: list[Step] = [
         RecordAttachment(record.id, record.vm_name, record.vm_uuid),
-        *([] if claim is None else [HoldClaim.of_record(record)]),
+        *([] if record.claim is None else [HoldClaim.of_record(record)]),
         *chosen.list_steps(),
         StartChannel.for_record(record),
         MarkAttachment(record.id, AttachmentState.ATTACHED, AttachmentState.ATTACHING),
@@ -189,11 +226,10 @@ def _plan_run(
         "attachment": record.id,
         "run": record.vm_name,
         "profile": record.profile,
-        "gpu": str(chosen.gpu.uuid),
+        "gpu": None if gpu is None else str(gpu.uuid),
         **chosen.describe(request.transport),
     }
-    notes = (chosen.why, *list_notes(snapshot))
-    return record, Plan("run", record.vm_name, tuple(steps), notes=notes, result=result)
+    return Plan("run", record.vm_name, tuple(steps), notes=notes, result=result)
 
 
 def _check_name(name: str, run: RunPart, records: Sequence[AttachmentRecord]) -> None:

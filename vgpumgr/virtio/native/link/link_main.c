@@ -62,7 +62,7 @@ struct listener {
 	uid_t uid;
 	gid_t gid;
 	bool detach;
-	int socket[ADDRESSES], signals;
+	int socket[ADDRESSES], signals, lock;
 	struct stranger stranger[STRANGERS];
 	struct child *child;
 	unsigned recent;
@@ -70,7 +70,7 @@ struct listener {
 };
 
 static struct listener listener = { .sessions = SESSIONS, .sessions_of_host = SESSIONS_OF_HOST, .grace_s = GRACE_S,
-				    .uid = (uid_t)-1 };
+				    .uid = (uid_t)-1, .lock = -1 };
 
 /* ---- options ---- */
 
@@ -293,6 +293,7 @@ static void start_session(const struct stranger *stranger)
 		sigset_t none;
 
 		close(pair[0]);
+		vg_close_fd(&listener.lock); /* it says that the listener lives, and not that a session does */
 		sigemptyset(&none);
 		sigprocmask(SIG_SETMASK, &none, NULL);
 		become_session(pair[1], stranger, quiet);
@@ -446,6 +447,7 @@ static int lock_pid_file(void)
 	if (!listener.pid_file)
 		return 0;
 	fd = open(listener.pid_file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644); /* held until this process ends */
+	listener.lock = fd;
 	if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB) && !ftruncate(fd, 0) && dprintf(fd, "%d\n", getpid()) > 0)
 		return 0;
 	fprintf(stderr, "link: cannot lock %s: %s\n", listener.pid_file, strerror(errno));
