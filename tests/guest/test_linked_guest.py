@@ -31,8 +31,9 @@ def hosts() -> Iterator[tuple[GuestLab, LinkHosts]]:
 
 def test_a_guest_computes_on_another_hosts_gpu(hosts: tuple[GuestLab, LinkHosts]) -> None:
     scene, pool = hosts
-    words = ("--profile", SHARE, "--where", "b", "--binding", "late")
-    pool.a.call("claim", "create", "late", *words)
+    for name, binding in (("late", "late"), ("train", "reserve")):
+        words = ("--profile", SHARE, "--where", "b", "--binding", binding)
+        pool.a.call("claim", "create", name, *words)
     scene.define("vm01")
     try:
         scene.vgpumgr("attach", "vm01", "--claim", "late")
@@ -41,7 +42,15 @@ def test_a_guest_computes_on_another_hosts_gpu(hosts: tuple[GuestLab, LinkHosts]
         # its first call waits for the lease, and its end gives it back
         assert "PASS vectoradd" in scene.shell("vm01").check("vectoradd")
         wait_for(lambda: read_state(pool, "late") == "idle", "the lease ends")
+        scene.destroy("vm01")
         scene.vgpumgr("detach", "vm01")
+        scene.vgpumgr("attach", "vm01", "--claim", "train")
+        scene.start("vm01")
+        assert "PASS matmul" in scene.shell("vm01").check("matmul")
+        used = pool.b.read("claim", "show", "train")["claim"]["used_by"]
+        assert (used["host"], used["kind"], used["name"]) == ("a", "vm", "vm01")
+        (there,) = pool.b.read("virtio", "list")["channels"]
+        assert there["run"]["command"] == "vm01 of host a"
     finally:
         remove(scene, "vm01")
     wait_for(lambda: pool.b.read("virtio", "list")["channels"] == [], "nothing is served")
