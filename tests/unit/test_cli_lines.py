@@ -176,11 +176,13 @@ class DryRunBackend:
 
 @pytest.mark.parametrize(
     "path",
-    # doctor needs --fix, and checks first: test_doctor_fix.py; tenant split and claim create are the pool's: test_pool_tenants.py, test_pool_preemption.py
+    # doctor needs --fix, and checks first: test_doctor_fix.py; the others are the pool's: test_pool_tenants.py,
+    # test_pool_preemption.py
     [
         path
         for path, verb in VERBS.items()
-        if "dry_run" in {p.name for p in verb.params} and path not in ("doctor", "tenant split", "claim create")
+        if "dry_run" in {p.name for p in verb.params}
+        and path not in ("doctor", "tenant split", "claim create")
     ],
 )
 def test_a_dry_run_of_every_changing_verb_reaches_its_operation(
