@@ -31,6 +31,7 @@ BODIES: dict[str, dict[str, object]] = {
     "attach": {"vm": "vm01", "profile": "1g.10gb"},
     "drain_gpu": {"reason": "fan"},
     "bind_claim": {"pid": 1},
+    "record_pool_command": {"words": ["claim", "delete", "train"]},
     "start_run": {"name": "one", "command": "true", "profile": "1g.10gb", "pid": 1},
     "apply_layout": {**LAYOUT, "allow": []},
     "restore_mig": LAYOUT,
@@ -68,6 +69,7 @@ def fill(route: Route) -> str:
         .replace("{vm}", "vm01")
         .replace("{claim}", "train")
         .replace("{tenant}", "vision")
+        .replace("{reservation}", "course")
     )
 
 

@@ -26,9 +26,11 @@ from vgpumgr.pool.operations import PoolOperations
 from vgpumgr.pool.store.gateway import Endpoints
 
 PATHS = [
-    route.path.replace("{claim}", "train").replace("{tenant}", "vision")
+    route.path.replace("{claim}", "train")
+    .replace("{tenant}", "vision")
+    .replace("{reservation}", "course")
     for route in SYSTEM_ROUTES
-    if route.path.startswith(POOL)
+    if route.path.startswith(POOL) and route.method == "GET"
 ]
 #: the path with the words of the command line that print the same
 COMMANDS = {
@@ -39,6 +41,8 @@ COMMANDS = {
     "/tenants": "tenant list",
     "/tenants/vision": "tenant show vision",
     "/classes": "pool class list",
+    "/reservations": "reservation list",
+    "/reservations/course": "reservation show course",
 }
 
 
@@ -75,6 +79,9 @@ def test_each_route_says_what_its_command_prints(daemon: Daemon) -> None:
     with open_pool(None) as pool:
         for name, quota in (("vision", 500), ("batch", None)):
             PoolOperations(pool).tenants.create(name, quota, 0, 1)
+        PoolOperations(pool).reservations.create(
+            "course", "2099-01-01T08:00", "2099-01-01T12:00", SHARE, 1, tenant="vision"
+        )
     assert ask("create", "train", "default", SHARE, 1, "keep", "vision")["state"] == "granted"
     assert ask("create", "more", "default", SHARE, 1, "keep", "vision")["state"] == "waiting"
     await_true(lambda: len(daemon.get(f"{POOL}/claims")["claims"]) == 2)
@@ -116,11 +123,11 @@ def test_viewers_read_it_and_strangers_do_not(daemon: Daemon) -> None:
     requests = [make_request("GET", path) for path in PATHS]
     for role, expected in ((Role.VIEWER, 200), (Role.NONE, 403)):
         replies = send_as(daemon.socket, *CALLERS[role], requests)
-        # the pool has no tenant
+        # the pool has neither a tenant nor a reservation
         found = {
             reply.status
             for path, reply in zip(PATHS, replies, strict=True)
-            if "tenants/" not in path
+            if "tenants/" not in path and "reservations/" not in path
         }
         assert found == {expected}
 
@@ -180,3 +187,27 @@ def test_a_store_that_hangs_holds_up_no_other_request(
         assert {(status, error["id"]) for status, error in found} == {(503, "VG373")}
         # one read for all: it asks each member once
         assert len(silence.connections) <= len(silence.urls)
+
+
+def test_the_audit_log_has_commands_of_administrators_alone(daemon: Daemon) -> None:
+    path = f"{POOL}/commands"
+    words = {"words": ["claim", "delete", "train"]}
+    for role, expected in ((Role.VIEWER, 403), (Role.NONE, 403), (Role.ADMIN, 200)):
+        (reply,) = send_as(
+            daemon.socket, *CALLERS[role], [make_request("POST", path, json.dumps(words))]
+        )
+        assert reply.status == expected, role
+    bad: list[Any] = [
+        {}, {"words": []}, {"words": "x"}, {"words": [1]}, {"words": ["x" * 513]}, {"words": ["x"] * 65},
+        {**words, "uid": 0}, {**words, "event": "operation"}, [], None,
+    ]  # fmt: skip
+    for body in bad:
+        (reply,) = send_as(
+            daemon.socket, *CALLERS[Role.ADMIN], [make_request("POST", path, json.dumps(body))]
+        )
+        assert reply.status == 400, body
+    entries = daemon.get("/1.0/audit?limit=1000")["entries"]
+    recorded = [entry for entry in entries if entry["event"] == "pool-command"]
+    assert [(one["uid"], one["words"]) for one in recorded] == [
+        (CALLERS[Role.ADMIN][0], words["words"])
+    ]

@@ -4,27 +4,31 @@
  * nothing of the others changes. A model beside it says what each answer must be, and what the VM is charged. exports COUNT SEED
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "transport/worker_exports.h"
 #include "transport/worker_limits.h"
 
-enum { LANES = 4, KNOWN = 512, STRANDED = VG_LANE_TABLE };
+enum { LANES = 4, KNOWN = 512, STRANDED = VG_LANE_TABLE, FILES = 8 };
 
 /* What was made; id 0: nothing any more. */
 struct known {
-	uint64_t id, bytes;
+	uint64_t id, bytes, of;
+	ino_t file;
 	uint32_t lane, kind, user;
 	uint8_t token[VG_EXPORT_BYTES];
 	unsigned opened[LANES + 1];
 };
 static struct known known[KNOWN];
 static struct vg_server server;
-static int far_end[LANES + 1];
+static int far_end[LANES + 1], files[FILES];
 static uint64_t seed, ended;
 
 void vg_log(struct vg_server *unused, const char *format, ...)
@@ -95,36 +99,90 @@ static void restart(uint32_t lane, uint64_t *stranded)
 	start(lane);
 }
 
-/* Whether it was answered; else the session has been ended. */
+static ino_t inode(int file)
+{
+	struct stat st;
+
+	return !fstat(file, &st) ? st.st_ino : 0;
+}
+
+/* Whether it was answered; else the session has been ended. `file` goes along, and is then what has come; or -1. */
+static bool ask_with(uint32_t lane, const void *request, size_t length, int *file, struct vg_export_answer *answer)
+{
+	MUST(vg_exports_send(far_end[lane], request, length, *file, 0) == (ssize_t)length);
+	*file = -1;
+	vg_exports_read(&server, &server.entry[lane]);
+	return server.entry[lane].session.exports >= 0 &&
+	       vg_exports_receive(far_end[lane], answer, sizeof(*answer), file, MSG_DONTWAIT) == sizeof(*answer);
+}
+
 static bool ask(uint32_t lane, const void *request, size_t length, struct vg_export_answer *answer)
 {
-	MUST(send(far_end[lane], request, length, 0) == (ssize_t)length);
-	vg_exports_read(&server, &server.entry[lane]);
-	return server.entry[lane].session.exports >= 0 && recv(far_end[lane], answer, sizeof(*answer), MSG_DONTWAIT) == sizeof(*answer);
+	int file = -1;
+	bool answered = ask_with(lane, request, length, &file, answer);
+
+	MUST(file < 0);
+	return answered;
+}
+
+/* No descriptor of what has ended is kept, nor one that nothing needs. */
+static unsigned count_open(void)
+{
+	unsigned open = 0;
+
+	for (int i = 0; i < 4096; i++)
+		open += fcntl(i, F_GETFD) >= 0;
+	return open;
+}
+
+static const struct known *find_pool(uint32_t lane)
+{
+	for (const struct known *k = known; k < known + KNOWN; k++)
+		if (k->id && k->lane == lane && k->kind == VG_EXPORT_POOL)
+			return k;
+	return NULL;
 }
 
 static void make(uint32_t lane, struct vg_export_request *in, uint64_t *stranded)
 {
+	const struct known *pool = NULL;
 	struct vg_export_answer out;
 	struct known *k = known;
+	int file = -1;
+	ino_t sent = 0;
+	bool has, may;
 
 	while (k < known + KNOWN && k->id)
 		k++;
 	if (k == known + KNOWN)
 		return;
-	in->kind = roll(4);
+	in->kind = roll(VG_EXPORT_KINDS + 1);
 	in->bytes = roll(1000);
 	memset(in->handle, (int)roll(256), sizeof(in->handle));
-	if (!ask(lane, in, sizeof(*in), &out)) {
-		MUST(in->kind != VG_EXPORT_MEMORY && in->kind != VG_EXPORT_EVENT);
+	if (in->kind == VG_EXPORT_POOLED)
+		pool = roll(32) ? find_pool(lane) : &known[roll(KNOWN)];
+	if (in->kind == VG_EXPORT_POOLED && !pool)
+		return;
+	in->id = pool ? pool->id : 0;
+	has = pool && pool->id && pool->lane == lane && pool->kind == VG_EXPORT_POOL;
+	if (roll(64) ? vg_export_is_file(in->kind) : roll(2)) {
+		file = files[roll(FILES)];
+		sent = inode(file);
+	}
+	may = in->kind >= VG_EXPORT_MEMORY && in->kind < VG_EXPORT_KINDS && (in->kind != VG_EXPORT_POOLED || has) &&
+	      (!sent || vg_export_is_file(in->kind));
+	if (!ask_with(lane, in, sizeof(*in), &file, &out)) {
+		MUST(!may);
 		return restart(lane, stranded);
 	}
-	MUST(out.error == (lane == 4 ? -EPERM : 0));
+	MUST(may);
+	MUST(file < 0 && out.error == (lane == 4 ? -EPERM : vg_export_is_file(in->kind) && !sent ? -ENOSPC : 0));
 	if (out.error)
 		return;
 	MUST(memcmp(out.token, in->handle, sizeof(out.token)));
-	*k = (struct known){ .id = out.id, .bytes = in->kind == VG_EXPORT_MEMORY ? in->bytes : 0, .lane = lane, .kind = in->kind,
-			     .user = server.entry[lane].user };
+	*k = (struct known){ .id = out.id, .lane = lane, .kind = in->kind, .user = server.entry[lane].user, .of = in->id, .file = sent };
+	if (in->kind != VG_EXPORT_EVENT && in->kind != VG_EXPORT_POOL)
+		k->bytes = in->bytes;
 	memcpy(k->token, out.token, sizeof(k->token));
 }
 
@@ -132,15 +190,19 @@ static void open_one(uint32_t lane, struct vg_export_request *in, struct known *
 {
 	struct vg_export_answer out;
 	bool changed = !roll(4);
-	int expected = -ENOENT;
+	int expected = -ENOENT, file = -1;
 
-	in->kind = roll(8) ? k->kind : 3 - k->kind;
+	in->kind = roll(8) ? k->kind : 1 + roll(VG_EXPORT_KINDS);
+	in->id = roll(4) ? k->of : 1 + roll(1000);
 	memcpy(in->token, k->token, sizeof(in->token));
 	in->token[roll(VG_EXPORT_BYTES)] ^= changed ? 1 + roll(255) : 0;
-	if (!changed && k->id && k->lane && k->kind == in->kind && k->user == server.entry[lane].user)
+	if (!changed && k->id && k->lane && k->kind == in->kind && k->user == server.entry[lane].user && (!k->of || in->id == k->of))
 		expected = k->lane == lane ? -EDEADLK : 0;
-	MUST(ask(lane, in, sizeof(*in), &out));
+	MUST(ask_with(lane, in, sizeof(*in), &file, &out));
 	MUST(out.error == expected);
+	MUST(file < 0 ? out.error || !vg_export_is_file(k->kind) : !out.error && inode(file) == k->file);
+	if (file >= 0)
+		close(file);
 	if (out.error)
 		return;
 	MUST(out.id == k->id && out.bytes == k->bytes);
@@ -193,19 +255,27 @@ int main(int argc, char **argv)
 {
 	unsigned long count = argc > 1 ? strtoul(argv[1], NULL, 10) : 100000;
 	uint64_t stranded = 0;
+	unsigned base = 0;
 
+	for (unsigned i = 0; i < FILES; i++)
+		MUST((files[i] = memfd_create("exports", MFD_CLOEXEC)) >= 0);
 	seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
 	for (uint32_t lane = 1; lane <= LANES; lane++)
 		start(lane);
 	for (unsigned long i = 0; i < count; i++) {
 		uint64_t charged = 0, opened = 0;
+		unsigned kept = 0;
 
 		step(&stranded);
 		for (const struct known *k = known; k < known + KNOWN; k++) {
 			charged += k->id && !k->lane && opens(k) ? k->bytes : 0;
+			kept += k->id && k->lane && vg_export_is_file(k->kind);
 			for (unsigned n = 1; k->id && n <= LANES; n++)
 				opened += k->opened[n] ? k->bytes : 0;
 		}
+		if (!i)
+			base = count_open() - kept;
+		MUST(i % 64 || count_open() == base + kept);
 		MUST(vg_exports_opened(&server) == opened);
 		MUST(vg_limit_used(VG_LIMIT_DEVICE_MEMORY) == charged + stranded);
 	}

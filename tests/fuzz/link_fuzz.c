@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the two ends of a link read: usage is link_fuzz cuts, link_fuzz SEED ROUNDS, or what kept.h says. An input is a tape.
+ * What the two ends of a link read: usage is link_fuzz cuts|bounds, link_fuzz SEED ROUNDS, or what kept.h says. An input is a tape.
  * Its first byte chooses: an enemy, whose bytes are the rest of the tape, against the stream and the reader of messages of
  * either side; two honest ends on connections that the tape cuts, each byte of which must arrive once and in order; or
  * a line of a broker's. "cuts" does the second with a cut after each byte of a conversation, each way.
@@ -439,10 +439,79 @@ static void converse(long one, long other)
 	settle();
 }
 
+/* ---- bounds: what is one byte too much ---- */
+
+/* What is not taken is kept, up to the window, at either end. */
+static void fill_window(void)
+{
+	static uint8_t record[VG_LINK_RECORD_MAX];
+	struct enemy enemy = { .step = sizeof(record) };
+	struct vg_link_io io = { &enemy, read_enemy, write_nowhere };
+	int error = 0;
+
+	begin_peers();
+	for (unsigned i = 0; i < 100; i++)
+		write_some(&ends[0], 1 << 16);
+	check(ends[0].wrote == VG_LINK_WINDOW, "a window of bytes is kept");
+	vg_durable_attach(&ends[1].stream, &io, 0);
+	enemy.at = record;
+	enemy.end = record + add_head(record, 0, VG_LINK_RESUME, 0);
+	check(vg_durable_receive(&ends[1].stream, 0) == 0, "it goes on");
+	for (unsigned i = 0; i < VG_LINK_WINDOW / 8192; i++) {
+		enemy.at = record;
+		enemy.end = record + add_head(record, 8192, VG_LINK_DATA, 0) + 8192;
+		error |= vg_durable_receive(&ends[1].stream, 0);
+	}
+	check(!error, "a window of bytes is received");
+	enemy.at = record;
+	enemy.end = record + add_head(record, 1, VG_LINK_DATA, 0) + 1;
+	check(vg_durable_receive(&ends[1].stream, 0) == -EPROTO, "and no byte more");
+}
+
+static int read_message(struct vg_link_message message)
+{
+	uint8_t bytes[200];
+	struct enemy enemy = { bytes, bytes, sizeof(bytes) };
+	struct vg_link_io io = { &enemy, read_enemy, write_nowhere };
+	struct place place = { 0 };
+	struct vg_reader reader = { .ops = &ops, .context = &place, .relay = message.kind == VG_LINK_REPLY, .bulk_max = BULK };
+	size_t filled = add_head(bytes, 0, VG_LINK_RESUME, 0);
+	int error;
+
+	begin_peers();
+	filled += add_head(bytes + filled, sizeof(message), VG_LINK_DATA, 0);
+	memcpy(bytes + filled, &message, sizeof(message));
+	enemy.end = bytes + filled + sizeof(message);
+	vg_durable_attach(&ends[0].stream, &io, 0);
+	check(!vg_durable_receive(&ends[0].stream, 0), "a record");
+	error = vg_reader_read(&reader, &ends[0].stream);
+	free(place.payload);
+	free(place.bulk);
+	return error;
+}
+
+static void exceed(void)
+{
+	struct vg_link_message in = { .kind = VG_LINK_FRAME, .flags = VG_LINK_BULK_IN, .bulk = BULK, .length = VG_PAYLOAD_RING_MAX };
+	struct vg_link_message out = { .kind = VG_LINK_FRAME, .flags = VG_LINK_BULK_OUT | VG_LINK_WANTS_REPLY, .wish = BULK };
+	struct vg_link_message reply = { .kind = VG_LINK_REPLY, .bulk = BULK, .length = VG_PAYLOAD_RING_MAX };
+
+	check(!read_message(in) && !read_message(out) && !read_message(reply), "the most of each");
+	in.bulk++, out.wish++, reply.bulk++;
+	check(read_message(in) == -EPROTO && read_message(out) == -EPROTO && read_message(reply) == -EPROTO, "no byte more of bulk");
+	in.bulk--, in.length++, reply.bulk--, reply.length++;
+	check(read_message(in) == -EPROTO && read_message(reply) == -EPROTO, "no byte more of payload");
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], "kept"))
 		return kept_main(argc - 2, argv + 2, make);
+	if (argc == 2 && !strcmp(argv[1], "bounds")) {
+		fill_window();
+		exceed();
+		return 0;
+	}
 	if (argc == 2 && !strcmp(argv[1], "cuts")) {
 		unsigned count = 0;
 

@@ -33,6 +33,7 @@ def build(source: Path, directory: Path) -> Path:
         *worker,
         *sorted((NATIVE / "codec").glob("*.c")),
         NATIVE / "transport/worker_exports_ask.c",
+        NATIVE / "transport/worker_exports_pass.c",
         NATIVE / "transport/worker_limits.c",
         NATIVE / "transport/worker_share.c",
         NATIVE / "generated/vg_codec.c",

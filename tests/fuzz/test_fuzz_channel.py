@@ -77,6 +77,8 @@ def test_a_cut_after_any_byte_of_a_link_loses_and_repeats_none(tmp_path: Path) -
     program = build_link(tmp_path)
     done = subprocess.run([program, "cuts"], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, "2052\n"), done.stderr[-4000:]
+    done = subprocess.run([program, "bounds"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
 
 
 @pytest.mark.parametrize("found", ["endless", "large", "crooked", "refused", "destroyed", "back"])

@@ -18,6 +18,7 @@ NAMES = tuple(sorted(path.stem for path in SOURCES.glob("*.c*")))
 #: what a program needs of the compiler
 FLAGS = {
     "tensor": ("-arch=sm_80",),
+    "perthread": ("--default-stream=per-thread",),
     "clusters": tuple(f"-gencode=arch=compute_{cc},code=compute_{cc}" for cc in (80, 90)),
 }
 

@@ -38,6 +38,12 @@ PROGRAMS = (
     "together",
     "clusters",
     "processes",
+    "descriptors",
+    "peers",
+    "attributes",
+    "perthread",
+    "profiler",
+    "lazy",
 )
 
 

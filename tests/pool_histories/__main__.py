@@ -22,6 +22,9 @@ REACHED = {
     "granted after waiting": 450, "sessions": 550, "sessions resized": 80, "claims deleted": 300, "end granted": 280,
     "end explained": 80, "quotas used": 1100, "over quota": 3000, "kept apart": 700,
     "on hosts asked for": 6000, "waits by closed GPUs": 2000, "wanted": 200, "given back": 90, "end idle": 110,
+    "clock jump": 100, "reservations": 110, "waits by reservations": 1000, "reservations in time": 14,
+    "reservations used": 8, "ends announced": 110, "ended by time": 50, "uses": 150, "preempted": 10,
+    "preempted from a run": 1, "granted by preemption": 8,
 }  # fmt: skip
 
 

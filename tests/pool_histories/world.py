@@ -10,14 +10,15 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
+from tests.pool_histories.actors import PATIENCE_S, TIMING, Actor, ControllerActor, HostActor
+from tests.pool_histories.times import Times
 from tests.support.memory_store import MemoryStore
-from vgpumgr.errors import PoolOutcomeError, PoolStoreError
+from vgpumgr.errors import PoolStoreError
 from vgpumgr.pool.control.controller import Controller
-from vgpumgr.pool.control.host import Action, Begin, HostAgent, Session
+from vgpumgr.pool.control.host import HostAgent
 from vgpumgr.pool.control.records import (
     POOL,
     ROOT,
@@ -25,11 +26,9 @@ from vgpumgr.pool.control.records import (
     ClaimRecord,
     ClassRecord,
     GpuRecord,
-    HostRecord,
     IfLost,
     PoolRecord,
     TenantRecord,
-    Timing,
     View,
     WantRecord,
     alive_key,
@@ -40,178 +39,20 @@ from vgpumgr.pool.control.records import (
 )
 from vgpumgr.pool.store.interface import Delete, Put, Transaction
 
-TIMING = Timing(2, 7, 2)
-PATIENCE_S = 1.0
 #: so long things go wrong, and then they do not any more
 FAULTS_S = 50.0
 QUIET_S = 25.0
 HOSTS, GPUS, CONTROLLERS = 3, 2, 2
-TENANTS = (TenantRecord("small", 1500, 5), TenantRecord("half", 3000, weight=2))
+TENANTS = (
+    TenantRecord("small", 1500, 5),
+    TenantRecord("half", 3000, weight=2, preemptible=True),
+    TenantRecord("urgent", 6000, 9),
+)
 GIB = 1 << 30
 
 
 class BrokenError(AssertionError):
     """An invariant does not hold."""
-
-
-class Sleep(float):
-    """What a process yields to wait."""
-
-
-Process = Generator[Any, Any, None]
-
-
-class Actor:
-    """A process on a machine with a clock of its own; ``epoch`` counts its lives."""
-
-    def __init__(self, world: World, name: str) -> None:
-        self.world = world
-        self.name = name
-        self.epoch = 0
-        self.is_cut_off = False
-        #: while it is cut off: of calls; the answers to the others are lost
-        self.loss = 1.0
-        self.paused_until_s = 0.0
-        self.process: Process | None = None
-        self.waiting = 0
-        self._rate = 1 + world.draw.uniform(-0.01, 0.01)
-        self._offset_s = world.draw.uniform(0, 1e6)
-
-    def read_clock_s(self) -> float:
-        return self._offset_s + self._rate * self.world.now_s
-
-    @property
-    def is_paused(self) -> bool:
-        return self.world.now_s < self.paused_until_s
-
-    def make_process(self) -> Process:
-        raise NotImplementedError
-
-    def start(self) -> None:
-        self.epoch += 1
-        self.process = self.make_process()
-        self.resume(None)
-
-    def crash(self) -> None:
-        self.epoch += 1
-        self.process = None
-
-    def resume(self, answer: object) -> None:
-        """Goes on with an answer, or with an error, when it is not paused."""
-        if self.is_paused:
-            epoch = self.epoch
-            self.world.at(self.paused_until_s, lambda: epoch == self.epoch and self.resume(answer))
-            return
-        process = self.process
-        if process is None:
-            return
-        is_error = isinstance(answer, Exception)
-        wanted = process.throw(answer) if is_error else process.send(answer)
-        self.waiting += 1
-        if isinstance(wanted, Sleep):
-            self._expect(self.world.now_s + wanted, None)
-        else:
-            self._expect(self.world.now_s + PATIENCE_S, PoolOutcomeError("no answer"))
-            self.world.send(self, wanted)
-
-    def _expect(self, time_s: float, answer: object) -> None:
-        self.world.at(time_s, self.answering(answer))
-
-    def answering(self, answer: object) -> Callable[[], None]:
-        """Resumes with it, unless it has gone on or died meanwhile."""
-        key = (self.epoch, self.waiting)
-
-        def answer_now() -> None:
-            if (self.epoch, self.waiting) == key and self.process is not None:
-                self.waiting += 1  # another answer comes too late
-                self.resume(answer)
-
-        return answer_now
-
-
-class ControllerActor(Actor):
-    """A controller, begun anew after each crash."""
-
-    def make_process(self) -> Process:
-        controller = self.world.make_controller(
-            f"{self.name}.{self.epoch}", TIMING, self.read_clock_s
-        )
-        while True:
-            try:
-                if (yield from controller.step()):
-                    self.world.count["rounds"] += 1
-            except PoolStoreError:
-                self.world.count["rounds broken"] += 1
-            yield Sleep(self.world.draw.uniform(0.5, 1.2))
-
-
-class HostActor(Actor):
-    """A host: its agent, and the sessions, which outlive it."""
-
-    def __init__(self, world: World, name: str) -> None:
-        super().__init__(world, name)
-        self.record = HostRecord(name, f"machine-{name}")
-        self.sessions: dict[str, Session] = {}
-        self.agent: HostAgent | None = None
-        self.boot = 0
-
-    def make_process(self) -> Process:
-        agent = self.agent = self.world.make_agent(
-            self.record, TIMING, self.read_clock_s, self.sessions, boot=str(self.boot)
-        )
-        while True:
-            try:
-                yield from agent.step(self.act)
-            except PoolStoreError:
-                self.world.count["heartbeats lost"] += 1
-            self.world.count["refused"] += agent.refused
-            agent.refused = 0
-            yield Sleep(self.world.draw.uniform(0.5, 1.2))
-
-    def act(self, actions: list[Action]) -> None:
-        for action in actions:
-            self.world.changed += 1
-            if isinstance(action, Begin):
-                known = self.sessions.get(action.session.claim)
-                if known is None:
-                    self.world.count["sessions"] += 1
-                elif known.token != action.session.token:
-                    self.world.count["sessions resized"] += 1
-                self.sessions[action.session.claim] = action.session
-            else:
-                self._end(action.claim)
-            self.world.check()
-
-    def _end(self, claim: str) -> None:
-        ending = self.sessions[claim] = replace(self.sessions[claim], is_ending=True)
-        if ending.until_s is not None and ending.until_s <= self.read_clock_s():
-            self.world.count["sessions fenced"] += 1
-        duration_s = self.world.draw.uniform(0, 0.9 * TIMING.grace_s)
-        self.world.at(self.world.now_s + duration_s, lambda: self._ended(claim, ending))
-
-    def _ended(self, claim: str, ending: Session) -> None:
-        if self.sessions.get(claim) == ending:
-            del self.sessions[claim]
-            if self.agent is not None:
-                self.agent.ended(claim)
-
-    def crash(self) -> None:
-        super().crash()
-        self.sessions, self.agent = {}, None
-        self.boot += 1
-
-    def kill_agent(self) -> None:
-        super().crash()
-        self.agent = None
-
-    def list_live(self) -> list[Session]:
-        """What runs: one whose time is over has ended by itself, and a host that stands still runs nothing."""
-        now_s = self.read_clock_s()
-        return [
-            session
-            for session in self.sessions.values()
-            if not self.is_paused and (session.until_s is None or now_s < session.until_s)
-        ]
 
 
 class World:
@@ -227,15 +68,19 @@ class World:
         self.make_agent = make_agent
         self.draw = random.Random(seed)
         self.now_s = 0.0
+        #: the claims that a user has deleted
+        self.deleted: set[str] = set()
         self.count: Counter[str] = Counter()
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._number = 0
+        self.times = Times(self, BrokenError)
         self.store = MemoryStore(lambda: self.now_s)
         self.controllers = [ControllerActor(self, f"c{n}") for n in range(CONTROLLERS)]
         self.hosts = [HostActor(self, f"h{n}") for n in range(HOSTS)]
         self.actors: list[Actor] = [*self.controllers, *self.hosts]
         self._is_store_down = False
         self._claims = 0
+        self._view: View | None = None
         #: counts changes of sessions
         self.changed = 0
         self._checked = (0, 0, 0)
@@ -251,7 +96,7 @@ class World:
         changes = [
             Put(POOL, format_record(PoolRecord("sim", VERSION, TIMING))),
             put(ClassRecord("default")),
-            put(ClassRecord("spread", "spread")),
+            put(ClassRecord("spread", "spread", preemptible=True)),
             *map(put, TENANTS),
         ]
         for host in self.hosts:
@@ -317,6 +162,7 @@ class World:
                 "cut off",
                 "store down",
                 "entry lost",
+                "clock jump",
             ]
         )
         duration_s = draw.choice([draw.uniform(0.1, 3), draw.uniform(2, 25)])
@@ -328,6 +174,10 @@ class World:
         elif kind == "cut off":
             actor.is_cut_off, actor.loss = True, draw.choice([1.0, 1.0, 0.7])
             self.at(end_s, lambda: setattr(actor, "is_cut_off", False))
+        elif kind == "clock jump":
+            one = draw.choice(self.controllers)
+            one.wall_offset_s = draw.choice([-1, 1, 1]) * draw.uniform(5, 100)
+            self.at(end_s, lambda: setattr(one, "wall_offset_s", 0.0))
         elif kind == "entry lost":
             kind = self._lose_entry(draw.choice(self.hosts))
         elif kind == "pause":
@@ -364,7 +214,7 @@ class World:
         """One change by a user, whose own call is answered at once."""
         draw, view = self.draw, self.view()
         claims = [claim for claim in view.claims.values() if not claim.is_ending]
-        kind = draw.choice(["create", "create", "delete", "resize"])
+        kind = draw.choice(["create"] * 4 + ["delete"] * 2 + ["resize"] * 3)
         if kind == "create" and len(claims) < 18:
             self._claims += 1
             name, class_name = f"claim-{self._claims}", draw.choice(["default", "spread"])
@@ -372,27 +222,38 @@ class World:
                 name,
                 class_name,
                 *self._draw_size(),
-                if_lost=draw.choice(list(IfLost)),
-                tenant=draw.choice(["", *(tenant.name for tenant in TENANTS)]),
+                if_lost=IfLost.MOVE if draw.random() < 0.57 else IfLost.KEEP,
+                tenant=draw.choice(["", "small", "small", "small", "half", "half", "urgent"]),
                 anti_affinity=draw.choice(["", "", "x", "y"]),
                 where=draw.choice([(), (), (), ("h0",), ("h[12]", "nowhere")]),
                 late=draw.random() < 0.3,
+                preempt_vm=draw.random() < 0.3,
+                **self.times.draw_times(),
             )
             self.store.transact(Transaction((), (put(claim),)))
-        elif claims:
-            claim = draw.choice(claims)
+        elif unused := [claim for claim in claims if not view.list_uses(claim)]:
+            claim = draw.choice(unused)  # what is in use is neither deleted nor resized
             changed = replace(claim, is_ending=True)
+            uses = [view.at(key) for key in view.list_use_keys(claim)]
             if kind == "resize":
                 gpus, memory, compute = self._draw_size()
                 changed = replace(claim, gpus=gpus, memory_bytes=memory, compute_percent=compute)
-            self.store.transact(Transaction((view.at(claim.key),), (put(changed),)))
+            else:
+                self.deleted.add(claim.name)
+            self.store.transact(Transaction((view.at(claim.key), *uses), (put(changed),)))
         self.count[f"claims {kind}d"] += 1
         if draw.random() < 0.1:
             self._close_or_open()
+        if draw.random() < 0.08:
+            self.times.reserve()
         if claims and draw.random() < 0.6:
             self._want_or_give_back(draw.choice(claims))
         if self.now_s < FAULTS_S:
             self.at(self.now_s + draw.expovariate(1 / 1.5), self._use)
+
+    def _attach(self) -> None:
+        self.times.use_or_give_back()
+        self.at(self.now_s + 5.0, self._attach)
 
     def _want_or_give_back(self, claim: ClaimRecord) -> None:
         """A process of a host begins to use a claim that binds late, or ends."""
@@ -403,7 +264,10 @@ class World:
         is_there = claim.name in view.wants
         self.count["given back" if is_there else "wanted"] += 1
         change = Delete(want.key) if is_there else put(want)
-        compares = (view.at(want.key), view.at(claim.key))
+        if is_there and view.list_uses(claim):
+            return
+        uses = map(view.at, view.list_use_keys(claim))
+        compares = (view.at(want.key), view.at(claim.key), *uses)
         self.store.transact(Transaction(compares, (change,)))
 
     def _close_or_open(self) -> None:
@@ -429,6 +293,7 @@ class World:
         for actor in self.actors:
             actor.start()
         self.at(1.0, self._use)
+        self.at(2.0, self._attach)
         self.at(5.0, self._break_later)
         while self._events:
             time_s, _, event = heapq.heappop(self._events)
@@ -440,8 +305,17 @@ class World:
         self.check_end()
         return self.count
 
+    @property
+    def is_faulty(self) -> bool:
+        """Whether things go wrong, and are changed, still."""
+        return self.now_s < FAULTS_S
+
     def view(self) -> View:
-        return View(self.store.range(ROOT))
+        """Read once for each change of the store."""
+        self.store.end_leases()
+        if self._view is None or self._view.revision != self.store.revision:
+            self._view = View(self.store.range(ROOT))
+        return self._view
 
     def check(self) -> None:
         """What holds at every moment; asked where something has changed, and each second."""
@@ -478,6 +352,7 @@ class World:
         self._check_quotas(view)
         self._check_apart(view)
         self._check_places(view)
+        self.times.check(view)
         holders = Counter(lease.claim for lease in view.leases.values())
         if twice := [claim for claim, count in holders.items() if count > 1]:
             raise BrokenError(f"several leases of one claim: {twice}")
@@ -537,10 +412,12 @@ class World:
         self.count["kept apart"] += len(over)
 
     def _check_quotas(self, view: View) -> None:
+        has: Counter[str] = Counter()
+        for lease in view.leases.values():
+            if lease.claim in view.claims:
+                has[view.claims[lease.claim].tenant] += lease.milli * len(lease.gpus)
         for tenant in TENANTS:
-            claims = {claim.name for claim in view.claims.values() if claim.tenant == tenant.name}
-            leases = [lease for lease in view.leases.values() if lease.claim in claims]
-            used = sum(lease.milli * len(lease.gpus) for lease in leases)
+            used = has[tenant.name]
             if used > (tenant.gpu_milli or 0):
                 raise BrokenError(f"tenant {tenant.name} has {used} of {tenant.gpu_milli}")
             if used > 0.8 * (tenant.gpu_milli or 0):
@@ -551,9 +428,14 @@ class World:
     def check_end(self) -> None:
         """What holds once nothing has gone wrong for a while."""
         view = self.view()
+        self.times.check_last(view)
         live = {(h.name, s.claim): s for h in self.hosts for s in h.list_live()}
         for claim in view.claims.values():
             lease = view.find_lease(claim)
+            if self.times.is_new(claim.name):
+                live = {key: one for key, one in live.items() if key[1] != claim.name}
+                self.count["end moved"] += 1
+                continue
             if claim.is_ending:
                 raise BrokenError(f"{claim.name} does not end")
             if not view.is_wanted(claim):
@@ -580,5 +462,6 @@ class World:
         for lease in view.leases.values():
             if lease.claim not in view.claims:
                 raise BrokenError(f"without a claim: {lease}")
-        if forgotten := view.list_forgotten():
+        forgotten = view.list_forgotten()
+        if forgotten := [key for key in forgotten if not self.times.is_new(key.rpartition("/")[2])]:
             raise BrokenError(f"without a claim: {forgotten}")

@@ -25,14 +25,19 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.attached_machine import Attached, attached_machine
 from tests.support.programs import find_program
-from vgpumgr.app.metric_spec import MIG_SHARE_METRICS, POOL_METRICS, SHARE_METRICS
+from vgpumgr.app.metric_spec import MIG_SHARE_METRICS, SHARE_METRICS
 from vgpumgr.app.metrics import METRICS as TABLE
+from vgpumgr.app.pool_metrics import POOL_METRICS
 from vgpumgr.cli.http import HttpBackend
 from vgpumgr.model.routes import METRICS
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "templates/prometheus/vgpumgr.rules.yml"
-BOARD = ROOT / "templates/grafana/vgpumgr.json"
+#: each with its variables
+BOARDS = {
+    ROOT / "templates/grafana/vgpumgr.json": {"instance", "gpu"},
+    ROOT / "templates/grafana/vgpumgr-pool.json": {"instance", "tenant"},
+}
 pytestmark = [pytest.mark.native, pytest.mark.xdist_group("attached-machine")]
 
 #: of vGPUs and of functions that need no vGPU type, which a DGX has not: ``test_overviews`` has them
@@ -44,7 +49,7 @@ ELSEWHERE = {
     "channel_refused_calls_total",
     # tests/sim/test_share_commands.py
     *(spec.name for spec in (*SHARE_METRICS, *MIG_SHARE_METRICS)),
-    # tests/unit/test_pool_attach.py
+    # tests/unit/test_pool_metrics.py
     *(spec.name for spec in POOL_METRICS),
 }
 Series = dict[str, list[dict[str, str]]]
@@ -191,11 +196,12 @@ def test_the_daemon_serves_the_text_itself(attached: Attached, series: Series) -
         assert list(parse_openmetrics(openmetrics["text"]))
 
 
-def list_board_expressions() -> list[tuple[str, str, str]]:
-    board = json.loads(BOARD.read_text())
+def list_board_expressions(board: Path | None = None) -> list[tuple[str, str, str]]:
+    """Of all boards, or of one."""
     return [
         (panel["title"], target["expr"], target["legendFormat"])
-        for panel in board["panels"]
+        for path in ([board] if board else BOARDS)
+        for panel in json.loads(path.read_text())["panels"]
         for target in panel.get("targets", ())
     ]
 
@@ -257,21 +263,28 @@ def test_a_wrong_name_or_label_would_be_found(series: Series) -> None:
         check_expression("vgpumgr_gpu_info", "{{nobody}}", series, values=True)
 
 
-def test_board_variables_and_queries_belong_together(series: Series) -> None:
-    board = json.loads(BOARD.read_text())
+@pytest.mark.parametrize("path", BOARDS, ids=lambda path: str(path.stem))
+def test_board_variables_and_queries_belong_together(path: Path, series: Series) -> None:
+    board = json.loads(path.read_text())
     variables = {v["name"]: v for v in board["templating"]["list"]}
-    assert {"instance", "gpu"} <= set(variables)
+    assert {*BOARDS[path], "datasource"} == set(variables)
     used = {
-        name for _, expr, _ in list_board_expressions() for name in re.findall(r"\$(\w+)", expr)
+        name for _, expr, _ in list_board_expressions(path) for name in re.findall(r"\$(\w+)", expr)
     }
-    assert used - {"__rate_interval"} == {"instance", "gpu"}
-    for name in ("instance", "gpu"):
-        check_expression(variables[name]["definition"], "", series, values=True)
+    assert used - {"__rate_interval"} == BOARDS[path]
+    for name in BOARDS[path]:
+        known = series | list_elsewhere()
+        check_expression(variables[name]["definition"], "", known, values=True)
     ids = [panel["id"] for panel in board["panels"]]
     assert len(ids) == len(set(ids))
+
+
+def test_every_metric_has_a_panel_and_no_two_boards_are_one() -> None:
     shown = {name for _, expr, _ in list_board_expressions() for name, _ in SERIES.findall(expr)}
     families = {spec.name for spec in TABLE for name in spec.list_series() if name in shown}
     assert families == {spec.name for spec in TABLE}, "a metric that no panel shows"
+    heads = [json.loads(path.read_text()) for path in BOARDS]
+    assert len({head["uid"] for head in heads}) == len({head["title"] for head in heads}) == 2
 
 
 def promtool(*arguments: str, stdin: str | None = None, status: int = 0) -> str:
@@ -329,6 +342,11 @@ STORIES: dict[str, tuple[dict[str, str], int]] = {
         5,
     ),
     "VgpumgrPoolStoreSilent": ({'vgpumgr_pool_store_answers{hostname="h"}': "1 0x30"}, 7),
+    "VgpumgrPoolClaimWaits": (
+        {'vgpumgr_pool_queue_oldest_wait_seconds{hostname="h",tenant="t"}': "0+60x90"},
+        80,
+    ),
+    "VgpumgrPoolHostSuspect": ({'vgpumgr_pool_hosts{hostname="h",state="suspect"}': "0 1x30"}, 10),
     "VgpumgrShareUncharged": (
         {'vgpumgr_channel_share_uncharged_seconds_total{hostname="h",domain="vm01"}': "0 0 3x30"},
         5,

@@ -24,6 +24,8 @@ class MemoryStore:
         self.entries: dict[str, Entry] = {}
         self.events: list[Event] = []
         self.revision = 1
+        #: what was read last of each prefix
+        self._ranges: dict[str, Snapshot] = {}
         self.forgotten = 0
         #: how long each lease is, and when it ends
         self.leases: dict[int, tuple[int, float]] = {}
@@ -35,8 +37,12 @@ class MemoryStore:
 
     def range(self, prefix: str) -> Snapshot:
         self.end_leases()
-        found = {key: self.entries[key] for key in sorted(self.entries) if key.startswith(prefix)}
-        return Snapshot(found, self.revision)
+        known = self._ranges.get(prefix)
+        if known is None or known.revision != self.revision:
+            keys = sorted(key for key in self.entries if key.startswith(prefix))
+            known = Snapshot({key: self.entries[key] for key in keys}, self.revision)
+            self._ranges[prefix] = known
+        return known
 
     def transact(self, transaction: Transaction) -> int | None:
         self.end_leases()

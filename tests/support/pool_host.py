@@ -17,8 +17,8 @@ from vgpumgr.pool.control.controller import Controller
 from vgpumgr.pool.control.host import HostAgent
 from vgpumgr.pool.control.records import GpuRecord, HostRecord, Timing, View
 from vgpumgr.pool.leases import PoolLeases
+from vgpumgr.pool.local import has_ended
 from vgpumgr.pool.membership import (
-    has_ended,
     init_pool,
     join_pool,
     open_pool,
@@ -26,6 +26,8 @@ from vgpumgr.pool.membership import (
     write_seen,
 )
 from vgpumgr.pool.operations import PoolOperations
+from vgpumgr.pool.queue import QueueWatch
+from vgpumgr.pool.recorder import Recorder
 from vgpumgr.pool.serving import Server
 from vgpumgr.pool.store.gateway import Endpoints
 from vgpumgr.pool.store.steps import drive
@@ -67,6 +69,9 @@ class PoolHost:
         with join_pool(None, etcd, "a", records):
             pass
         self._agent: HostAgent | None = None
+        #: what a test wants to have of rounds
+        self.queue: QueueWatch | None = None
+        self.recorder: Recorder | None = None
         self.round()
 
     def round(self) -> None:
@@ -76,11 +81,12 @@ class PoolHost:
             if self._agent is None:
                 host = HostRecord("a", pool.membership.machine)
                 self._agent = HostAgent(host, timing, clock.monotonic_s)
-            controller = Controller("a", timing, clock.monotonic_s)
+            controller = Controller("a", timing, clock.monotonic_s, observer=self.queue)
             server = Server(
                 pool.store, "a", self._agent, controller, lambda _: None, lambda _: None,
                 lambda seen: write_seen(self.machine, seen), before=read_seen(self.machine),
                 has_ended=lambda want: has_ended(want, self.machine),
+                queue=self.queue, recorder=self.recorder,
             )  # fmt: skip
             server.run_round(0)
             server.stop()

@@ -484,6 +484,31 @@ TRIALS = CHANNEL_TRIALS + (
     Trial("tokens of one user only", EXPORTS_C, " || e->user != entry->user", "", SHARES),
     Trial("tokens of one kind only", EXPORTS_C, " || e->kind != in->kind", "", SHARES),
     Trial("tokens that end", EXPORTS_C, "if (!e || !e->lane ||", "if (!e ||", SHARES),
+    Trial(
+        "memory of a pool in that pool only",
+        EXPORTS_C,
+        " || (e->of && e->of != in->id)",
+        "",
+        SHARES,
+    ),
+    Trial(
+        "memory of a pool of one's own",
+        EXPORTS_C,
+        "in->kind == VG_EXPORT_POOLED && !is_own_pool(table, entry, in->id)",
+        "0 && !is_own_pool(table, entry, in->id)",
+        SHARES,
+    ),
+    Trial(
+        "descriptors with what has one only",
+        EXPORTS_C,
+        " || (*file >= 0 && !(in->what == VG_EXPORT_MAKE && vg_export_is_file(in->kind)))",
+        "",
+        SHARES,
+    ),
+    Trial("descriptors end with their tokens", EXPORTS_C, "\tclose_file(e);\n", "", SHARES),
+    Trial(
+        "what was shared is what is opened", EXPORTS_C, "\t\t*lent = e->file;\n", "\t\t;\n", SHARES
+    ),
     Trial("withdrawn by its maker only", EXPORTS_C, "!e || e->lane != entry->number", "!e", SHARES),
     Trial("closed by who has it", EXPORTS_C, "!e || !e->opened[entry->number]", "!e", SHARES),
     Trial("shared memory is charged", EXPORTS_C, "\tvg_limits_keep(e->bytes);\n", "", SHARES),

@@ -48,6 +48,7 @@ GRAPHS = {
 TEXTURES = [(p, case) for p in ("textures", "texture_faults") for case in cases(p)]
 VIRTUAL = cases("virtual")
 
+RECENT = ("descriptors", "peers", "attributes", "perthread", "profiler", "lazy")
 PROGRAMS = (
     "vectoradd",
     "matmul",
@@ -76,6 +77,7 @@ PROGRAMS = (
     "together",
     "clusters",
     "processes",
+    *RECENT,
     "devices",
     "vectoradd12",
 )
@@ -207,12 +209,10 @@ def virtual_program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pat
 def test_virtual_memory_is_as_on_the_driver_itself(
     rig: Rig, virtual_program: tuple[Path, Path], case: str
 ) -> None:
-    """What cannot be shared is refused by name, and nothing else is said."""
+    """Nothing is said."""
     program, kernels = virtual_program
     done = run_program(rig, "env", f"KERNELS={kernels}", str(program), case)
-    named = [name for name in ("Export", "Import") if f"cuMem{name}" in done.stderr]
-    assert done.returncode == 0, (done.stderr, rig.status())
-    assert named == (["Export", "Import"] if case == "arguments" else []), done.stderr
+    assert (done.returncode, done.stderr) == (0, ""), (done.stderr, rig.status())
     assert rig.status().violations.count == 0
 
 

@@ -63,6 +63,14 @@ def test_program_passes(name: str, programs: dict[str, Path], machine: dict[str,
     _passes(programs[name], machine)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_program_passes_lane_by_lane(
+    name: str, programs: dict[str, Path], machine: dict[str, str]
+) -> None:
+    """The engine that is the oracle of the other one."""
+    _passes(programs[name], machine | {"VGPUMGR_SIM_ENGINE": "lanes"})
+
+
 def test_clusters_on_a_device_that_has_them(
     programs: dict[str, Path], machine: dict[str, str]
 ) -> None:
@@ -89,6 +97,8 @@ def test_clusters_on_a_device_that_has_them(
         ("holdmem", ["1", "1", "spin"]),
         ("threads", ["16", "2"]),
         ("vectoradd12", ["129"]),
+        ("peers", ["100", "pool"]),
+        ("peers", ["100", "mapping"]),
     ],
 )
 def test_sizes(

@@ -52,6 +52,15 @@ def test_a_program_of_the_runtime_uses_both(guest: Guest) -> None:
         assert (done.stdout, done.stderr) == (f"PASS devices {devices}\n", ""), done
 
 
+def test_devices_of_a_guest_are_no_peers_and_copies_do_it(guest: Guest) -> None:
+    """A program that follows the documentation finds its way; who does not ask is refused."""
+    done = guest.run(str(build_programs(("peers",))["peers"]))
+    assert (done.stdout, done.stderr) == (
+        "PASS peers 2 devices: 0 pairs by access, 2 by copies\n",
+        "",
+    ), done
+
+
 def test_sessions_that_give_out_the_same_addresses(
     program: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -473,6 +473,7 @@ def test_a_session_that_lies_about_what_it_shares_is_ended(tmp_path: Path) -> No
     sources = [
         tests / "fuzz/exports.c",
         native / "worker_exports.c",
+        native / "worker_exports_pass.c",
         native / "worker_limits.c",
     ]
     options = ["-g1", "-O1", "-pthread", "-D_GNU_SOURCE", "-fsanitize=address,undefined"]

@@ -92,6 +92,7 @@ def test_a_process_that_is_killed_is_gone_at_once(near: Near, far: Far) -> None:
     client = near.client("open", "hang")
     while read_line(client) != "hanging":
         assert client.poll() is None
+    wait_for(lambda: len(near.read_dialer()) == 1, "those before it have ended")
     (session,) = near.read_dialer()
     assert (session["state"], session["connections"], session["name"]) == (
         "up",
@@ -127,6 +128,9 @@ def test_the_listener_ends_and_takes_no_session_along(near: Near, far: Far) -> N
     far.rig.wait_status(lambda s: not s.lanes, "their lanes are free")
     assert read_line(client).startswith("block: ECONNRESET")
     other.kill()
+    start = time.monotonic()
+    wait_for(lambda: not children(far.listener.pid), "no process of theirs is left")
+    assert time.monotonic() - start < 15  # the grace is 20 s
     far.rig.wait_status(lambda s: not s.lanes, "all is free")
 
 
@@ -165,6 +169,7 @@ def test_a_session_of_the_listener_has_no_rights(near: Near, far: Far) -> None:
     client = near.client("open", "hang")
     while read_line(client) != "hanging":
         assert client.poll() is None
+    wait_for(lambda: len(children(far.listener.pid)) == 1, "those before it have ended")
     (session,) = children(far.listener.pid)
     lines = (
         line.split(":", 1) for line in Path(f"/proc/{session}/status").read_text().splitlines()
@@ -179,6 +184,7 @@ def test_a_session_of_the_listener_has_no_rights(near: Near, far: Far) -> None:
         assert facts["Uid"] == ["1879048186"] * 4
         assert facts["Groups"] == []
     client.kill()
+    wait_for(lambda: not near.read_dialer(), "it is gone")
 
 
 def test_the_first_call_waits_for_a_gpu_as_long_as_it_takes(near: Near) -> None:

@@ -14,6 +14,7 @@ from tests.support.boards import A30_NAME, BOARDS, RTX, make_gpu, make_uuid
 from tests.support.layout_oracle import A30 as A30_TABLE
 from tests.support.layout_oracle import make_gpu as make_layout_gpu
 from vgpumgr.errors import MigNotSupportedError, NoRoomError, ProfileNotFoundError
+from vgpumgr.mig.layout import board as boards
 from vgpumgr.mig.layout.board import make_board
 from vgpumgr.mig.placement import (
     Choice,
@@ -27,7 +28,7 @@ from vgpumgr.mig.placement import (
 from vgpumgr.model.attachment import SliceOwner
 from vgpumgr.model.gpu import Gpu, GpuProcess, ProcessKind
 from vgpumgr.model.identity import GpuUuid
-from vgpumgr.model.mig import MigMode, MigProfileName
+from vgpumgr.model.mig import MigMode, MigProfile, MigProfileName
 
 
 def choose_placement(
@@ -302,3 +303,21 @@ def test_spread_takes_the_gpu_with_the_fewest_instances_and_says_so() -> None:
     spread = choose_placement([busy, empty], name, spread=True)
     assert spread.gpu.index == 1
     assert "0 instances are on it so far" in spread.why
+
+
+def test_a_gpu_is_read_once_for_all_of_its_profiles_and_another_gpu_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[Gpu] = []
+    read_profiles = boards._list_profiles
+
+    def count(gpu: Gpu) -> tuple[MigProfile, ...]:
+        read.append(gpu)
+        return read_profiles(gpu)
+
+    monkeypatch.setattr(boards, "_list_profiles", count)
+    empty, full = make_gpu(), make_gpu(layout=[("7g.80gb", 0)])
+    for gpu in (empty, full, empty):
+        fits = [count_fits(gpu, profile) > 0 for profile in gpu.profiles]
+        assert fits == [gpu is empty] * len(gpu.profiles)
+    assert [id(gpu) for gpu in read] == [id(gpu) for gpu in (empty, full, empty)]

@@ -398,7 +398,9 @@ def make_context(
     """A daemon whose rounds in the pool say what the test says, by what ``heard`` gets; ``run`` makes its changes."""
 
     class Serving:
-        def __init__(self, _machine: object, _clock: object, report: Callable[[Any], None]) -> None:
+        def __init__(
+            self, _machine: object, _clock: object, report: Callable[[Any], None], _claims: object
+        ) -> None:
             heard.append(report)
 
         def start(self) -> None:

@@ -108,6 +108,7 @@ def test_each_bad_input_is_one_clear_error(
         "claim release late",
         "claim list",
         "pool bindings",
+        "pool report",
         "tenant set there --gpus 1",
         "tenant delete there",
     ],

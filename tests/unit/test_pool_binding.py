@@ -364,15 +364,9 @@ def test_by_command(cli: Cli) -> None:
         assert (row["host"], row["name"], row["used_by"]) == ("a", "one", None)
         table = cli.run("pool", "bindings", terminal=True).out.splitlines()
         assert table[0].split() == [
-            "HOST",
-            "GPU",
-            "NAME",
-            "TENANT",
-            "GPUS",
-            "MEMORY",
-            "STATE",
-            "USED_BY",
-        ]
+            "HOST", "GPU", "NAME", "TENANT", "GPUS", "MEMORY", "STATE", "USED_BY", "MEMORY_USED",
+            "GPU_TIME", "PROCESSES",
+        ]  # fmt: skip
         ok(cli.run("claim", "release", "one", "-o", "json"))
         ok(cli.run("claim", "release", "one", "-o", "json"))
         show = ("claim", "show", "one", "-o", "json")

@@ -173,7 +173,8 @@ def test_classes_by_command(cli: Cli) -> None:
     (model,) = {gpu["model"] for gpu in ok(cli.run("pool", "status", *words))["hosts"][0]["gpus"]}
     made = ok(cli.run("pool", "class", "create", "big", "--whole", "--model", model, *words))
     assert made["class"] == {
-        "name": "big", "policy": "fgd", "whole": True, "models": [model], "gpus": 2, "claims": 0
+        "name": "big", "policy": "fgd", "whole": True, "models": [model], "gpus": 2, "claims": 0,
+        "preemptible": False,
     }  # fmt: skip
     with serving():
         one = claim(cli, "one", "share:8GiB,30%", "--class", "big")

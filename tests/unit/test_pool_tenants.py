@@ -266,7 +266,7 @@ def test_tenants_by_command(cli: Cli) -> None:
     made = ok(cli.run("tenant", "create", "vision", "--gpus", "0.5", "--priority", "3", *words))
     assert made["tenant"] == {
         "name": "vision", "quota_milli": 500, "used_milli": 0, "priority": 3, "weight": 1,
-        "claims": {"granted": 0, "waiting": 0, "ending": 0, "idle": 0},
+        "claims": {"granted": 0, "waiting": 0, "ending": 0, "idle": 0}, "preemptible": False,
     }  # fmt: skip
     with serving():
         first = claim(cli, "one", "share:8GiB,30%", "--tenant", "vision")

@@ -25,7 +25,9 @@ from vgpumgr.pool.control.records import (
     ClaimRecord,
     GpuRecord,
     HostRecord,
+    LeaseRecord,
     Life,
+    TenantRecord,
     Timing,
     View,
     alive_key,
@@ -59,6 +61,12 @@ def test_what_the_version_before_does_not_know_is_not_written() -> None:
         "name", "class_name", "gpus", "memory_bytes", "compute_percent", "if_lost", "is_ending", "host", "why",
     }  # fmt: skip
     assert json.loads(format_record(ClaimRecord("x", "default"))).keys() == known
+    lease = json.loads(format_record(LeaseRecord("x", "a", (0,), 1000)))
+    assert lease.keys() == {
+        "claim", "host", "gpus", "milli", "memory_bytes", "compute_percent", "if_lost", "is_ending",
+    }  # fmt: skip
+    tenant = json.loads(format_record(TenantRecord("t")))
+    assert tenant.keys() == {"name", "gpu_milli", "priority", "weight"}
     gpu = json.loads(format_record(GpuRecord("a", 0, "GPU-0", "A100", 1)))
     assert gpu.keys() == {"host", "index", "uuid", "model", "memory_bytes", "grants"}
     assert json.loads(format_record(ClaimRecord("x", "default", tenant="t")))["tenant"] == "t"
@@ -69,18 +77,43 @@ def test_a_pool_of_the_version_before_works_but_for_what_is_new(cli: Cli) -> Non
     make_old()
     drain(0)
     with serving():
-        assert claim(cli, "train", SHARE)["lease"]["gpu_indices"] == [1]
-        ok(cli.run("tenant", "create", "t", "-o", "json"))
+        assert claim(cli, "train", SHARE)["lease"]["gpu_indices"] in ([0], [1])
+        ok(cli.run("tenant", "create", "old", "-o", "json"))
+        times = ("--from", "2099-01-01T08:00", "--until", "2099-01-01T12:00")
+        for words in (
+            ("tenant", "create", "t", "--preemptible"),
+            ("tenant", "set", "old", "--preemptible", "yes"),
+            ("pool", "class", "create", "k", "--preemptible"),
+            ("reservation", "create", "r", "--tenant", "old", "--profile", SHARE, *times),
+            ("claim", "create", "ends", "--profile", SHARE, "--until", "2099-01-01T12:00"),
+            ("claim", "create", "ends", "--profile", SHARE, "--for", "2h"),
+            ("claim", "create", "vm", "--profile", SHARE, "--preemptible-vm"),
+        ):
+            error = refused(cli.run(*words, "-o", "json"), "VG382", 7)
+            assert error["try"].startswith("vgpumgr pool upgrade")
         with open_pool(None) as pool:
             assert not write_offer(pool, pool.view(), "an authority", ("10.0.0.5:7443",))
             text = "".join(entry.value for entry in pool.store.range("p/").entries.values())
-        assert not any(f'"{name}"' in text for name in ("ca", "links", "via"))
+        names = (
+            "granted_s",
+            "until_s",
+            "for_s",
+            "preempt",
+            "nominated",
+            '"ca"',
+            '"links"',
+            '"via"',
+        )
+        assert not any(name in text for name in names)
         done = ok(cli.run("pool", "upgrade", "-o", "json"))
         assert (done["before"], done["version"], done["not_heard"]) == (VERSION - 1, VERSION, [])
         with open_pool(None) as pool:
             pool.change_anew(write_offer_anew, PoolVersionError("others write"))
         (host,) = ok(cli.run("pool", "status", "-o", "json"))["hosts"]
         assert host["links"] == ["10.0.0.5:7443"]
+        ok(cli.run("tenant", "create", "t", "--preemptible", "-o", "json"))
+        lease = claim(cli, "ends", SHARE, "--until", "2099-01-01T12:00")["lease"]
+        assert lease["until_s"] is not None
         # the process that serves has seen it
         await_true(lambda: list_closed(cli) == [0])
     assert ok(cli.run("pool", "upgrade", "-o", "json"))["before"] == VERSION

@@ -12,7 +12,6 @@ from tests.unit.test_pool_claims import await_true, claim, make_pool, ok, refuse
 from tests.unit.test_pool_claims import cli as cli
 from tests.unit.test_pool_explain import explain
 from tests.unit.test_pool_tenants import list_granted, make_store, run, share, write
-from tests.unit.test_pool_versions import make_old
 from vgpumgr.pool.control.records import ClaimRecord, GpuRecord, HostRecord, View, alive_key, put
 from vgpumgr.pool.membership import open_pool
 from vgpumgr.pool.scheduler.choosing import POLICY_NAMES
@@ -79,8 +78,6 @@ def test_where_by_command(cli: Cli) -> None:
     assert error["why"] == "it asks for host gpu-b, and there are a"
     for wrong in ("", "A", "a/b", "a b", "here,", "[a]"):
         refused(create(cli, "--where", wrong), "VG100", 2)
-    make_old()
-    assert "--where" in refused(create(cli, "--where", "a"), "VG382", 7)["error"]
 
 
 def create(cli: Cli, *more: str) -> Result:

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.calls_rig import PROGRAM_S, null_channel, start_python
 from tests.unit.transport_rig import LIB, Rig
 from vgpumgr.virtio.channel import SHIMS
-from vgpumgr.virtio.codegen.coverage import math_implemented
+from vgpumgr.virtio.codegen.coverage import math_implemented, math_names
 from vgpumgr.virtio.codegen.stubs import KINDS, Stub, read_stubs
 
 pytestmark = [pytest.mark.native, pytest.mark.cuda]
@@ -22,7 +22,7 @@ STUBS = [(stub, file) for stub in read_stubs() for file in stub.files]
 #: what the libraries of PyTorch 2.14.1 for CUDA 13 import, and from which of NVIDIA's
 IMPORTS = Path(__file__).with_name("pytorch-imports.txt")
 OURS = re.compile(
-    r"lib(cuda|cudart|cublas|cublasLt|cufft|curand|cusolver|cusparse|nvidia-ml)\.so|vgpumgr-audit|libcudnn"
+    r"lib(cuda|cudart|cublas|cublasLt|cufft|curand|cusolver|cusparse|nccl|nvidia-ml)\.so|vgpumgr-audit|libcudnn"
 )
 
 
@@ -41,6 +41,27 @@ def test_all_of_cusparse_that_pytorch_imports_is_forwarded() -> None:
     wanted = {name for file, name in lines if file == "libcusparse.so.12"}
     assert len(wanted) > 90
     assert wanted <= math_implemented()["cusparse"]
+
+
+def test_all_of_nccl_that_pytorch_calls_between_processes_is_there() -> None:
+    """Of what it imports the rest is one-sided: windows of memory, signals, and functions for kernels."""
+    lines = [line.split() for line in IMPORTS.read_text().splitlines()]
+    wanted = {name for file, name in lines if file == "libnccl.so.2"}
+    assert len(wanted) > 50
+    assert wanted - math_implemented()["nccl"] == {
+        "ncclCommGetUniqueId", "ncclCommGrow", "ncclCommMemStats", "ncclCommResume", "ncclCommRevoke",
+        "ncclCommSuspend", "ncclDevCommCreate", "ncclDevCommDestroy", "ncclGetLsaMultimemDevicePointer",
+        "ncclGetPeerDevicePointer", "ncclGroupSimulateEnd", "ncclPutSignal", "ncclSignal",
+        "ncclWaitSignal", "ncclWinGetUserPtr",
+    }  # fmt: skip
+
+
+def test_nccl_has_the_vendors_names_and_what_the_table_says() -> None:
+    words = ["nm", "-D", "--defined-only", str(LIB / "guest" / "libnccl.so.2")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    kinds = {line.split()[2]: line.split()[1] for line in done.stdout.splitlines()}
+    assert kinds.keys() == set(math_names("nccl"))
+    assert {name for name, kind in kinds.items() if kind == "T"} == math_implemented()["nccl"]
 
 
 def test_each_is_in_the_package() -> None:

@@ -1,9 +1,9 @@
 """A daemon for the page's tests: ``python -m tests.web.page_daemon ROOT NAME VM...``.
 
-The simulated machine NAME runs below ROOT with the simulator's NVML and genuine keepers; libvirt is a fake in memory
-with VMs of these names. While ROOT/down exists SIGTERM ends only the serving, and it begins again when the file is
-removed: a restart that the VMs outlive. Other files below ROOT say what libvirt does: ``refuse`` (no answer),
-``hold`` (a device waits), ``strip`` (vm01 loses its devices).
+The simulated machine NAME runs below ROOT, with the simulator's NVML and genuine keepers; one that runs there already
+is served as it is. libvirt is a fake in memory with VMs of these names. While ROOT/down exists SIGTERM ends only the
+serving, and it begins again when the file is removed: a restart that the VMs outlive. Other files below ROOT say what
+libvirt does: ``refuse`` (no answer), ``hold`` (a device waits), ``strip`` (vm01 loses its devices).
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from vgpumgr.domain.domain import Domain
 from vgpumgr.domain.hypervisor import Scope, Vm
 from vgpumgr.errors import LibvirtDownError
 from vgpumgr.host.machine import Machine, find_machine
+from vgpumgr.server.access import Access
 from vgpumgr.server.server import _listen, _only_daemon, serve
 from vgpumgr.sim.fuse import write_snapshot
-from vgpumgr.sim.machine import create_machine, load_machine, machine_env
+from vgpumgr.sim.machine import create_machine, load_machine, machine_directory, machine_env
 from vgpumgr.sim.pcibus import PciBus
 from vgpumgr.sim.tree import MachineTree
 
@@ -36,6 +37,9 @@ MARKUP = "<img src=x onerror=alert(1)>"
 #: names that every object of JavaScript has a value for, and one that a command takes for an option
 OBJECTS = ("constructor", "__proto__", "toString", "valueOf")
 OPTION = "--all"
+#: groups that this host need not have
+ADMINISTRATORS, READERS = 47001, 47002
+GROUPS = Access(frozenset({os.geteuid()}), ADMINISTRATORS, READERS)
 NAMES = ("vm01", "vm02", "vm03", MARKUP, *OBJECTS, OPTION)
 
 
@@ -66,9 +70,10 @@ class Hypervisor(FakeHypervisor):
 def main() -> None:
     """Serve until it is killed."""
     root, name, *vms = Path(sys.argv[1]), *sys.argv[2:]
-    directory = create_machine(name)
-    tree = MachineTree(PciBus.of(load_machine(name).functions()), {}, {})
-    write_snapshot(tree.root(), directory / "root")
+    if not machine_directory(name).exists():
+        directory = create_machine(name)
+        tree = MachineTree(PciBus.of(load_machine(name).functions()), {}, {})
+        write_snapshot(tree.root(), directory / "root")
     os.environ.update(machine_env(name))
     hypervisor = Hypervisor(make_vms(vms), root)
 
@@ -97,7 +102,7 @@ def _serve_again(machine: Machine, down: Path) -> None:
 
     while True:
         with _only_daemon(machine), _listen(machine) as listener:
-            asyncio.run(serve(machine, listener, open_one))
+            asyncio.run(serve(machine, listener, open_one, GROUPS))
         if not down.exists():
             return
         while down.exists():

@@ -11,12 +11,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+import pytest
 
 from tests.support.places import short
 from tests.web.page_daemon import NAMES
@@ -32,6 +34,7 @@ from vgpumgr.pool.control.records import (
 )
 from vgpumgr.pool.membership import open_pool
 from vgpumgr.pool.store.interface import Delete, Put, Transaction
+from vgpumgr.sim import lifecycle
 from vgpumgr.sim.machine import machine_env
 
 ROOT = Path(__file__).parents[2]
@@ -110,9 +113,25 @@ class Scene:
 
 
 @contextmanager
-def run_scene(name: str, vms: Sequence[str] = NAMES) -> Iterator[Scene]:
-    """A machine of this name with its daemon, and VMs of these names."""
+def run_scene(name: str, vms: Sequence[str] = NAMES, *, behaves: bool = False) -> Iterator[Scene]:
+    """A machine of this name with its daemon, and VMs of these names. Where it ``behaves``, writes below its ``/sys``
+    do what they do on a host.
+    """
     root = Path(tempfile.mkdtemp(prefix="vgw.", dir=short()))
+    sim_root = mock.patch.dict(os.environ, VGPUMGR_SIM_ROOT=str(root / "sim"))
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, root, ignore_errors=True)
+        stack.enter_context(sim_root)
+        if behaves:
+            _, without_fuse = lifecycle.start(name)
+            stack.callback(lifecycle.stop, name)
+            if without_fuse is not None:
+                pytest.skip(f"no FUSE: {without_fuse}")
+        yield stack.enter_context(_serve(root, name, vms))
+
+
+@contextmanager
+def _serve(root: Path, name: str, vms: Sequence[str]) -> Iterator[Scene]:
     env = {**os.environ, "VGPUMGR_SIM_ROOT": str(root / "sim"), "PYTHONPATH": str(ROOT)}
     daemon = subprocess.Popen(
         [sys.executable, "-m", "tests.web.page_daemon", str(root), name, *vms], env=env, cwd=ROOT
@@ -133,7 +152,6 @@ def run_scene(name: str, vms: Sequence[str] = NAMES) -> Iterator[Scene]:
                     scene.post(f"/1.0/attachments/{vm}/detach", {"every": True})
         daemon.send_signal(signal.SIGTERM)
         daemon.wait(60)
-        shutil.rmtree(root, ignore_errors=True)
 
 
 def _add_library(env: dict[str, str]) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import pwd
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.web.cockpit import run_cockpit
+from tests.web.page_daemon import ADMINISTRATORS, READERS
 from tests.web.scene import ROOT, Scene
 from vgpumgr.host.machine import find_machine
+from vgpumgr.server.access import ADMIN_GROUP, VIEWER_GROUP
 from vgpumgr.server.server import SOCKET
 
 if TYPE_CHECKING:
@@ -26,7 +30,15 @@ def cockpit(scene: Scene) -> Iterator[str]:
 
 @pytest.fixture
 def frame(cockpit: str, browser: Browser) -> Iterator[FrameLocator]:
-    """The page behind its entry of Cockpit's menu, connected. What it reports as an error fails the test."""
+    """The page behind its entry of Cockpit's menu, connected."""
+    with open_frame(cockpit, browser) as found:
+        found.locator(".connection.live").wait_for()
+        yield found
+
+
+@contextmanager
+def open_frame(cockpit: str, browser: Browser) -> Iterator[FrameLocator]:
+    """The page behind its entry of Cockpit's menu. What it reports as an error fails the test."""
     problems: list[str] = []
     context = browser.new_context(viewport={"width": 1400, "height": 900}, color_scheme="light")
     context.set_default_timeout(20_000)
@@ -45,9 +57,7 @@ def frame(cockpit: str, browser: Browser) -> Iterator[FrameLocator]:
     page.on("pageerror", fail)
     page.goto(cockpit)
     page.get_by_role("link", name="GPUs").click()
-    frame = page.frame_locator('iframe[name$="/vgpumgr"]')
-    frame.locator(".connection.live").wait_for()
-    yield frame
+    yield page.frame_locator('iframe[name$="/vgpumgr"]')
     context.close()
     assert not problems
 
@@ -105,6 +115,47 @@ def test_refusals_come_with_their_cause_through_the_bridge(
     frame.get_by_role("button", name="Do it").click()
     frame.locator(".refusal").get_by_text(re.compile("VG352")).first.wait_for()
     assert [attachment["profile"] for attachment in scene.list_vms()[vm03]] == ["1g.10gb"]
+
+
+#: who owns nothing; every Debian has it
+USER = "games"
+
+
+@pytest.mark.parametrize("group", [ADMINISTRATORS, READERS])
+def test_a_member_of_a_group_has_its_rights(
+    scene: Scene, browser: Browser, vm03: str, group: int
+) -> None:
+    """In a session that is not root's: the bridge connects as the user, and the kernel names the user to the daemon."""
+    with (
+        run_cockpit(scene, pwd.getpwnam(USER).pw_uid, group) as address,
+        open_frame(address, browser) as frame,
+    ):
+        frame.locator(".connection.live").wait_for()
+        assert frame.locator("[data-gpu]").count() == 8
+        button = frame.get_by_role("button", name=f"Attach a slice to {vm03}")
+        if group == READERS:
+            frame.get_by_text("change nothing: your role is viewer.").wait_for()
+            assert button.is_disabled()
+            return
+        show_plan(frame, vm03, "1g.10gb")
+        frame.get_by_role("button", name="Do it").click()
+        frame.locator('[data-phase="ended"]').get_by_text("Done.").wait_for()
+        assert [attachment["profile"] for attachment in scene.list_vms()[vm03]] == ["1g.10gb"]
+
+
+def test_another_user_reads_what_to_do(scene: Scene, browser: Browser) -> None:
+    user = pwd.getpwnam(USER).pw_uid
+    with run_cockpit(scene, user) as address, open_frame(address, browser) as frame:
+        frame.locator(".connection.refused").wait_for()
+        text = frame.locator("main").inner_text()
+        assert f"user {user} may not do this" in text
+        assert "Turn on administrative access in Cockpit" in text
+        commands = frame.locator("main .note code").all_inner_texts()
+        assert commands == [
+            f'sudo usermod -aG {group} "$USER"' for group in (VIEWER_GROUP, ADMIN_GROUP)
+        ]
+        for waiting in ("Reading the host's state", "Not connected"):
+            assert waiting not in frame.locator("body").inner_text()
 
 
 def test_the_menu_has_the_page_where_the_daemon_listens() -> None:

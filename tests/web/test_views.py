@@ -409,8 +409,8 @@ def test_types_of_vgpus_are_offered(scene: Scene, session: Session) -> None:
     show(page, f"gpu/{gpu['uuid']}")
     rows = page.get_by_role("region", name="vGPU types").first.locator("tbody tr").all_inner_texts()
     assert [row.split("\t") for row in rows] == [
-        ["NVIDIA A100-40C", "20 GiB", "0", "other vGPUs have its memory"],
-        [name, "20 GiB", "3", ""],
+        ["NVIDIA A100-40C", "20 GiB", "0", "other vGPUs have its memory", ""],
+        [name, "20 GiB", "3", "", "Create"],
     ]
     page.close()
 

@@ -7,7 +7,6 @@ from typing import Literal
 
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.planning.shares import ShareUse
-from vgpumgr.state.leases import SeenPool
 from vgpumgr.virtio.channel import ChannelStatus
 
 Kind = Literal["gauge", "counter", "histogram", "info"]
@@ -90,20 +89,6 @@ SHARE_METRICS: tuple[MetricSpec, ...] = (
 )  # fmt: skip
 
 
-_NO_POOL = "this host is in no pool, or nothing serves for it"
-POOL_METRICS: tuple[MetricSpec, ...] = (
-    MetricSpec(
-        "pool_store_answers", "gauge", HOST_LABELS,
-        "1 if the store of the pool answers this host; 0 if not: then nothing new is granted, and what runs goes on.",
-        _NO_POOL,
-    ),
-    MetricSpec(
-        "pool_leases", "gauge", HOST_LABELS,
-        "Leases of claims on this host, as they were when the store answered last.",
-        _NO_POOL,
-    ),
-)  # fmt: skip
-
 MIG_SHARE_METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "mig_share_memory_bytes", "gauge", (*GPU_LABELS, *_INSTANCE, "state"),
@@ -139,13 +124,6 @@ def sample_shares(
         named = {**labels, "state": state}
         yield Sample(f"{noun}_share_memory_bytes", named, share.memory)
         yield Sample(f"{noun}_share_compute_ratio", named, share.compute / 100)
-
-
-def sample_pool(pool: SeenPool | None, labels: Mapping[str, str]) -> Iterator[Sample]:
-    """The pool as the process that serves for this host knows it."""
-    if pool is not None:
-        yield Sample("pool_store_answers", labels, int(pool.is_answering))
-        yield Sample("pool_leases", labels, len(pool.leases))
 
 
 def sample_channel_share(status: ChannelStatus, labels: Mapping[str, str]) -> Iterator[Sample]:

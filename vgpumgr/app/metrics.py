@@ -15,14 +15,13 @@ from vgpumgr.app.metric_spec import (
     HOST_LABELS,
     MIG_SHARE_METRICS,
     NO_CHANNEL,
-    POOL_METRICS,
     SHARE_METRICS,
     MetricSpec,
     Sample,
     sample_channel_share,
-    sample_pool,
     sample_shares,
 )
+from vgpumgr.app.pool_metrics import POOL_METRICS, sample_leases, sample_pool
 from vgpumgr.errors import Exit, VgpumgrError
 from vgpumgr.host.statistics import DURATION_BUCKETS_S, OperationCounts, OperationStatistics
 from vgpumgr.model.attachment import AttachmentRecord, SliceOwner
@@ -361,6 +360,8 @@ class Observation:
     sensors: Mapping[PciAddress, Sensors] = field(default_factory=dict)
     #: None: this host is in none, or nothing serves for it
     pool: SeenPool | None = None
+    #: which boot it was, and the seconds since it, those of sleep included
+    boot: tuple[str, float] = ("", 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +388,8 @@ def list_samples(
     for counts in operations:
         yield from _sample_operation(counts, host)
     if (seen := collected.observation) is not None:
-        yield from sample_pool(seen.pool, host)
+        yield from sample_pool(seen.pool, host, seen.boot)
+        yield from sample_leases(seen.pool, host, seen.inventory, seen.records, seen.channels)
         vms = {
             key: ",".join(dict.fromkeys(owner.vm_name for owner in own if owner.kind == "vm"))
             for key, own in index_owners(seen.owners).items()

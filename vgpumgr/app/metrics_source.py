@@ -18,7 +18,7 @@ from vgpumgr.app.operations.recovery import (
 )
 from vgpumgr.app.operations.vgpus import VgpuService
 from vgpumgr.errors import VgpumgrError
-from vgpumgr.host.clock import Clock
+from vgpumgr.host.clock import Clock, SleeplessClock
 from vgpumgr.host.helper import LateRecords
 from vgpumgr.host.machine import Machine
 from vgpumgr.host.statistics import open_statistics
@@ -49,6 +49,7 @@ class MetricsSource:
         drains: DrainStore | None = None,
         read_sensors: Callable[[Sequence[PciAddress]], Mapping[PciAddress, Sensors]] | None = None,
         leases: Leases | None = None,
+        boot: str = "",
     ) -> None:
         self._read_inventory = read_inventory
         self._store = store
@@ -59,6 +60,7 @@ class MetricsSource:
         self._drains = drains
         self._read_sensors = read_sensors
         self._leases = leases or NoLeases()
+        self._boot = boot
 
     def observe(self) -> Observation:
         """One collection. Raises VgpumgrError where GPUs or records cannot be read.
@@ -83,6 +85,7 @@ class MetricsSource:
             records=records,
             sensors=self._read_sensors(others) if self._read_sensors else {},
             pool=self._leases.read_seen() if self._leases.read_server() else None,
+            boot=(self._boot, SleeplessClock().monotonic_s()),
         )
 
     def _read_channel(self, record: AttachmentRecord) -> ChannelStatus | None:
@@ -136,6 +139,7 @@ def open_metrics(machine: Machine) -> Iterator[MetricsService]:
             parts.store,
             parts.read_sensors,
             parts.leases,
+            parts.boot_id,
         )
         cache = MetricsCache(source.observe, parts.clock)
         yield MetricsService(cache.read, open_statistics(machine.run_dir), sample=cache.sample)

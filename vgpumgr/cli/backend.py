@@ -6,23 +6,29 @@ documents as plain data, as they come over HTTP from a daemon.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vgpumgr.cli.session import Backend, GlobalOptions, Streams
+from vgpumgr.errors import VgpumgrError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from vgpumgr.app.application import Application
     from vgpumgr.cli.http import HttpBackend
-    from vgpumgr.errors import VgpumgrError
+    from vgpumgr.cli.remote_pool import RemotePool
     from vgpumgr.pool.control.records import GpuRecord
     from vgpumgr.pool.operations import PoolOperations
     from vgpumgr.pool.store.gateway import Endpoints
+    from vgpumgr.state.tokens import TokenRecord, TokenStore
 
+#: of a line, that the daemon's audit log gets
+_MAX_WORDS = 64
+_MAX_WORD = 512
 #: from when a daemon owns the machine until it listens
 DAEMON_START_S = 3.0
 
@@ -196,6 +202,11 @@ def open_daemon(options: GlobalOptions) -> HttpBackend:
 
     from vgpumgr.cli.http import HttpBackend, connect_unix
 
+    if options.host and options.host.lower().startswith(("https:", "http:")):
+        from vgpumgr.cli.https import open_https
+
+        found = open_https(options.host, os.environ)
+        return HttpBackend(found.connect, Streams(options), no_wait=options.no_wait)
     if options.host:
         from vgpumgr.cli.remote import Remote
 
@@ -292,7 +303,61 @@ def open_pool(options: GlobalOptions) -> Iterator[PoolOperations]:
     from vgpumgr.pool.operations import PoolOperations
 
     with open_it(options.machine) as pool:
-        yield PoolOperations(pool)
+        try:
+            yield PoolOperations(pool)
+        finally:
+            if pool.has_changed:
+                record_pool_command(options)
+
+
+def record_pool_command(options: GlobalOptions) -> None:
+    """Lets the daemon's audit log have a line that has changed the pool; nothing without a daemon. What has changed
+    stays, so a log that cannot be written is only said.
+    """
+    from vgpumgr.model.routes import POOL
+
+    words = [word[:_MAX_WORD] for word in options.words[:_MAX_WORDS]]
+    try:
+        daemon = find_daemon(options)
+        if daemon is not None and words:
+            body = json.dumps({"words": words}).encode()
+            answer = daemon.request("POST", f"{POOL}/commands", body)
+            if answer.status not in (404, 405):  # an older daemon has no such path
+                answer.document()
+    except VgpumgrError as error:
+        Streams(options).note(f"note: the audit log does not have this command: {error}")
+
+
+@contextmanager
+def open_any_pool(options: GlobalOptions) -> Iterator[PoolOperations | RemotePool]:
+    """The pool that this host is in, or the host that the options name. Raises PoolNotFoundError, PoolStoreError,
+    RemoteHostError.
+    """
+    if not options.host:
+        with open_pool(options) as pool:
+            yield pool
+        return
+    from vgpumgr.cli.remote_pool import RemotePool
+
+    yield RemotePool(open_daemon(options))
+
+
+def open_tokens(options: GlobalOptions) -> TokenStore:
+    """The tokens of this machine's daemon."""
+    from vgpumgr.host.machine import find_machine
+    from vgpumgr.state.tokens import FILE_NAME, TokenStore
+
+    return TokenStore(find_machine(options.machine).state_dir / FILE_NAME)
+
+
+def create_token(options: GlobalOptions, **fields: Any) -> tuple[TokenRecord, str | None]:
+    """A new token with these fields of a record, and its secret. Raises TokenExistsError, TokenFileError."""
+    import secrets
+
+    from vgpumgr.state.tokens import TokenRecord
+
+    record = TokenRecord(id=secrets.token_hex(8), **fields)
+    return record, open_tokens(options).create(record)
 
 
 def init_pool(options: GlobalOptions, etcd: Endpoints | None, policy: str) -> dict[str, Any]:
@@ -300,7 +365,9 @@ def init_pool(options: GlobalOptions, etcd: Endpoints | None, policy: str) -> di
     from vgpumgr.pool.membership import init_pool as init
 
     with init(options.machine, etcd, policy) as pool:
-        return {"id": pool.record(pool.view()).id, "store": pool.where}
+        made = {"id": pool.record(pool.view()).id, "store": pool.where}
+    record_pool_command(options)
+    return made
 
 
 def join_pool(
@@ -310,7 +377,9 @@ def join_pool(
     from vgpumgr.pool.membership import join_pool as join
 
     with join(options.machine, etcd, host, gpus) as pool:
-        return pool.where
+        where = pool.where
+    record_pool_command(options)
+    return where
 
 
 def read_pool_identity(options: GlobalOptions, *, rotate: bool) -> dict[str, Any]:
@@ -335,4 +404,6 @@ def leave_pool(options: GlobalOptions) -> str | None:
     """This host is in no pool then; its name there. Raises PoolMemberError, PoolStoreError."""
     from vgpumgr.pool.leaving import leave_pool as leave
 
-    return leave(options.machine)
+    host = leave(options.machine)
+    record_pool_command(options)
+    return host

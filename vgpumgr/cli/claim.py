@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 from typer import Argument, Context, Option
 
-from vgpumgr.cli.backend import open_pool
+from vgpumgr.cli.backend import open_any_pool
 from vgpumgr.cli.classes import format_free
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
@@ -19,7 +20,7 @@ from vgpumgr.cli.output import (
     size_column,
     value_column,
 )
-from vgpumgr.cli.session import get_session, get_session_here, number
+from vgpumgr.cli.session import DryRun, get_session, get_session_at_one, number
 from vgpumgr.errors import Exit, UsageError
 
 app = App()
@@ -48,6 +49,21 @@ def _format_user(row: Row) -> str:
     return or_absent(use and f"{use['kind']} {use['name']}")
 
 
+def _read_until(row: Row) -> float | None:
+    """When its lease ends, or the claim."""
+    until: float | None = (row["lease"] or {}).get("until_s") or row["until_s"]
+    return until
+
+
+def _format_until(row: Row) -> str:
+    from vgpumgr.pool.control.times import format_moment
+
+    until = _read_until(row)
+    if until is None and row["for_s"] is not None:
+        return f"{row['for_s']:g} s"
+    return or_absent(None if until is None else format_moment(until))
+
+
 _COLUMNS = (
     value_column("name"),
     value_column("state"),
@@ -63,6 +79,8 @@ _COLUMNS = (
     value_column("place", right=True),
     Column("used_by", _format_user, lambda row: (row["used_by"] or {}).get("name")),
     value_column("if_lost", wide=True),
+    Column("until", _format_until, _read_until, wide=True),
+    Column("preemptible", lambda row: or_absent(row["preemptible"]), wide=True),
     Column(
         "token", lambda row: or_absent((row["lease"] or {}).get("token")), wide=True, right=True
     ),
@@ -115,10 +133,33 @@ def create(
             help="On one of these hosts: names or patterns, here for this one, any.",
         ),
     ] = None,
+    until: Annotated[
+        str | None,
+        Option(
+            "--until",
+            metavar="TIME",
+            help="The lease ends then: 2026-12-01T12:00, in this machine's time zone.",
+        ),
+    ] = None,
+    duration: Annotated[
+        str | None,
+        Option("--for", metavar="DURATION", help="A lease ends so long after its grant: 2h, 90m."),
+    ] = None,
+    preempt_vm: Annotated[
+        bool,
+        Option(
+            "--preemptible-vm",
+            help="Preemption may also detach a VM that uses it, where its class or tenant can be preempted.",
+        ),
+    ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Claim GPUs of the pool.
 
-    The claim is granted at once where they are free. Otherwise it waits, and says why.
+    The claim is granted at once where they are free. Otherwise it waits, and says why. A claim of a
+    higher priority preempts leases that can be preempted; --dry-run names them, and changes nothing.
+    A lease with an end is announced to end 5 minutes before; then the claim is deleted, and one that
+    binds late is idle.
 
     \b
     Examples:
@@ -130,13 +171,35 @@ def create(
       vgpumgr claim create vm01 --profile share:4GiB,10% --where here
       vgpumgr claim create test --profile whole --where 'gpu-a*'
       vgpumgr claim create batch --profile share:8GiB,30% --binding late
+      vgpumgr claim create today --profile whole --until 2099-12-01T18:00
+      vgpumgr claim create short --profile share:8GiB,30% --for 2h
+      vgpumgr claim create urgent --profile whole --tenant vision --dry-run
     """
-    with open_pool(get_session_here(context, "claim create").options) as pool:
-        found = pool.create(
-            claim, class_name, profile, gpus, if_lost, tenant, anti_affinity, where or (),
-            late=binding == "late",
-        )  # fmt: skip
-        _print(context, found)
+    asked = (claim, class_name, profile, gpus, if_lost, tenant, anti_affinity, where or ())
+    more: dict[str, Any] = {
+        "late": binding == "late",
+        "until": until,
+        "duration": duration,
+        "preempt_vm": preempt_vm,
+    }
+    with open_any_pool(get_session_at_one(context, "claim create").options) as pool:
+        if not dry_run:
+            _print(context, pool.create(*asked, **more))
+            return
+        row, victims = pool.try_create(*asked, **more)
+    document = {"schema": _SCHEMA, "dry_run": True, "claim": row, "preempts": victims}
+    print_row(context, document, f"claim {claim} (dry run)", row, _COLUMNS, claim)
+    _report_victims(context, claim, victims)
+
+
+def _report_victims(context: Context, claim: str, victims: Sequence[Row]) -> None:
+    """Names what would end for a claim."""
+    for one in victims:
+        grace = f", after {one['grace_s']:g} s" if one["grace_s"] else ""
+        place = f"{one['host']}:{','.join(map(str, one['gpu_indices']))}"
+        get_session(context).streams.note(
+            f"claim {claim} preempts claim {one['name']} on {place}: {one['ends']}{grace}"
+        )
 
 
 @app.listing("list")
@@ -150,7 +213,7 @@ def list_claims(context: Context) -> None:
       vgpumgr claim list
       vgpumgr claim list --filter state=waiting -o json
     """
-    with open_pool(get_session_here(context, "claim list").options) as pool:
+    with open_any_pool(get_session_at_one(context, "claim list").options) as pool:
         rows = pool.list_claims()
     print_list(context, {"schema": _SCHEMA, "claims": rows}, rows, _COLUMNS, "name")
 
@@ -164,7 +227,7 @@ def show(context: Context, claim: ClaimName) -> None:
       vgpumgr claim show train
       vgpumgr claim show train -o json
     """
-    with open_pool(get_session_here(context, "claim show").options) as pool:
+    with open_any_pool(get_session_at_one(context, "claim show").options) as pool:
         _print(context, pool.show(claim))
 
 
@@ -192,8 +255,8 @@ def wait(
       vgpumgr claim wait train
       vgpumgr claim wait train --timeout 600
     """
-    session = get_session_here(context, "claim wait")
-    with open_pool(session.options) as pool:
+    session = get_session_at_one(context, "claim wait")
+    with open_any_pool(session.options) as pool:
         row = pool.wait(claim, timeout_s, session.streams.note)
     _print(context, row)
     return int(Exit.OK if row["state"] == "granted" else Exit.PENDING)
@@ -211,7 +274,7 @@ def bind(context: Context, claim: ClaimName) -> int:
       vgpumgr claim bind train
       vgpumgr claim wait train
     """
-    with open_pool(get_session_here(context, "claim bind").options) as pool:
+    with open_any_pool(get_session_at_one(context, "claim bind").options) as pool:
         row = pool.bind(claim)
     _print(context, row)
     return int(Exit.OK if row["state"] == "granted" else Exit.PENDING)
@@ -228,7 +291,7 @@ def release(context: Context, claim: ClaimName) -> None:
     Examples:
       vgpumgr claim release train
     """
-    with open_pool(get_session_here(context, "claim release").options) as pool:
+    with open_any_pool(get_session_at_one(context, "claim release").options) as pool:
         _print(context, pool.release(claim))
 
 
@@ -247,21 +310,23 @@ def explain(context: Context, claim: ClaimName) -> None:
 
     Every host has its score, or the reason why the claim gets no GPU there. The smallest GPUs that
     are enough come first, and of these the least score.
-    The claim's own lease counts as free.
+    The claim's own lease counts as free. What a claim that waits would preempt is named.
 
     \b
     Examples:
       vgpumgr claim explain train
       vgpumgr claim explain train -o json
     """
-    with open_pool(get_session_here(context, "claim explain").options) as pool:
+    with open_any_pool(get_session_at_one(context, "claim explain").options) as pool:
         row, rows = pool.explain(claim)
-    document = {"schema": _SCHEMA, "claim": row, "hosts": rows}
+        victims = pool.list_victims(claim)
+    document = {"schema": _SCHEMA, "claim": row, "hosts": rows, "preempts": victims}
     print_list(context, document, rows, _CANDIDATES, "name")
     if row["why"]:
         get_session(context).streams.note(
             f"claim {claim} waits: {row['why']}" if row["place"] else f"claim {claim}: {row['why']}"
         )
+    _report_victims(context, claim, victims)
 
 
 @app.named("resize")
@@ -285,7 +350,7 @@ def resize(
     """
     if profile is None and gpus is None:
         raise UsageError("resize to what?", hint=f"vgpumgr claim resize {claim} --profile whole")
-    with open_pool(get_session_here(context, "claim resize").options) as pool:
+    with open_any_pool(get_session_at_one(context, "claim resize").options) as pool:
         _print(context, pool.resize(claim, profile, gpus))
 
 
@@ -301,7 +366,7 @@ def delete(context: Context, claim: ClaimName) -> int:
     Examples:
       vgpumgr claim delete train
     """
-    with open_pool(get_session_here(context, "claim delete").options) as pool:
+    with open_any_pool(get_session_at_one(context, "claim delete").options) as pool:
         is_gone, lost = pool.delete(claim)
     document = {"schema": _SCHEMA, "claim": claim, "deleted": is_gone, "unheard_host": lost}
     text = f"claim {claim} is deleted"

@@ -20,6 +20,7 @@ _COLUMNS = (
     value_column("name"),
     value_column("policy"),
     Column("whole", lambda row: "yes" if row["whole"] else or_absent(None)),
+    Column("preemptible", lambda row: "yes" if row["preemptible"] else or_absent(None)),
     Column("models", lambda row: or_absent(", ".join(row["models"]) or None), wraps=True),
     value_column("gpus", right=True),
     value_column("claims", right=True),
@@ -59,6 +60,10 @@ def create(
         Option("--model", metavar="MODEL", help="GPUs of this model only; several."),
     ] = None,
     whole: Annotated[bool, Option("--whole", help="Whole GPUs only, no shares of them.")] = False,
+    preemptible: Annotated[
+        bool,
+        Option("--preemptible", help="Its leases make way for claims of a higher priority."),
+    ] = False,
 ) -> None:
     """Add a class: claims of it get such GPUs, by this policy.
 
@@ -66,9 +71,10 @@ def create(
     Examples:
       vgpumgr pool class create training --whole --model "NVIDIA H100 80GB HBM3"
       vgpumgr pool class create quiet --policy spread
+      vgpumgr pool class create batch --preemptible
     """
     with open_pool(get_session_here(context, "pool class create").options) as pool:
-        row = pool.classes.create(name, policy, models or (), whole=whole)
+        row = pool.classes.create(name, policy, models or (), whole=whole, preemptible=preemptible)
     print_row(context, {"schema": _SCHEMA, "class": row}, f"class {name}", row, _COLUMNS, name)
 
 

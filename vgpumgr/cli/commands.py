@@ -39,11 +39,14 @@ VERBS = (
     Entry("why", "vgpumgr.cli.attach", "Explain why a profile does not fit, and what would help."),
     Entry("daemon", "vgpumgr.cli.daemon", "Serve this machine's API."),
     Entry("api", "vgpumgr.cli.daemon", "Send a request to the daemon's API."),
-    Entry("events", "vgpumgr.cli.daemon", "Follow operations, attachments, VMs and devices."),
+    Entry("events", "vgpumgr.cli.daemon", "Follow operations, attachments, VMs, devices, claims."),
     Entry("audit", "vgpumgr.cli.daemon", "Check that the daemon's audit log is unchanged."),
     Entry("metrics", "vgpumgr.cli.daemon", "Print the metrics for Prometheus."),
     Entry("top", "vgpumgr.cli.top", "Watch GPUs, slices and VMs."),
     Entry("web", "vgpumgr.cli.web", "Open the web page of a host's GPUs, slices and VMs."),
+    Entry("listener", "vgpumgr.cli.https", "Show where the daemon listens on a network."),
+    Entry("login", "vgpumgr.cli.https", "Keep a token of a host's listener."),
+    Entry("logout", "vgpumgr.cli.https", "Forget a host's token and fingerprint."),
     Entry("completion", "vgpumgr.cli.program", "Print the completion script of a shell."),
     Entry("version", "vgpumgr.cli.program", "Show the version of vgpumgr."),
     Entry("help", "vgpumgr.cli.program", "Show the help of a command.", hidden=True),
@@ -59,7 +62,11 @@ NOUNS = (
     Entry("vm", "vgpumgr.cli.vm", "Virtual machines and their attachments."),
     Entry("pool", "vgpumgr.cli.pool", "Hosts that share their GPUs; policies, tried on a trace."),
     Entry("claim", "vgpumgr.cli.claim", "What a VM or a process may use of a pool."),
+    Entry(
+        "reservation", "vgpumgr.cli.reservation", "GPUs of a pool for a tenant at a time of day."
+    ),
     Entry("tenant", "vgpumgr.cli.tenant", "Whose claims of a pool go first, and their quotas."),
+    Entry("token", "vgpumgr.cli.token", "Who may call the daemon over the network, and as what."),
     Entry("op", "vgpumgr.cli.op", "Operations of the daemon."),
     Entry("config", "vgpumgr.cli.daemon:config", "The configuration, and where it comes from."),
     Entry("host", "vgpumgr.cli.remote", "Other hosts.", hidden=True),
@@ -69,12 +76,16 @@ NOUNS = (
 )
 
 
+_UNADDRESSED = ("sim", "login", "logout", "listener", "token")
+
+
 def address(text: str, options: str) -> str:
     """The text with these options in each vgpumgr command, except those that name a machine
-    themselves (``sim``). The program's name is a command's where a command's name follows it.
+    themselves (``sim``, ``login``) or are for the host of a listener. The program's name is a
+    command's where a command's name follows it.
     """
     import re
 
-    names = [entry.name for entry in (*VERBS, *NOUNS) if entry.name != "sim"]
+    names = [entry.name for entry in (*VERBS, *NOUNS) if entry.name not in _UNADDRESSED]
     commands = rf"(?<![\w/.-])vgpumgr (?=(?:{'|'.join(names)})\b)"
     return re.sub(commands, lambda match: match[0] + options, text) if options else text

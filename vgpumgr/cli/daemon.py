@@ -121,7 +121,7 @@ def follow_events(
     ] = None,
     output: Output = None,
 ) -> None:
-    """Follow operations, attachments, VMs and devices.
+    """Follow operations, attachments, VMs, devices, claims.
 
     With -o json each event is a line.
 
@@ -309,6 +309,15 @@ def _describe_reconcile(event: dict[str, Any]) -> str:
     return f"reconcile  {'; '.join(parts) or 'all is as recorded'}"
 
 
+def _describe_claim(event: dict[str, Any]) -> str:
+    if event["claim"] is None:
+        return f"claim  {event['why']}"
+    where = f" on host {event['host']}" if event["host"] else ""
+    place = f", place {event['place']}" if event["place"] else ""
+    why = f": {event['why']}" if event["why"] else ""
+    return f"claim {event['claim']}  {event['state']}{where}{place}{why}"
+
+
 def _describe_any(event: dict[str, Any]) -> str:
     rest = {k: v for k, v in event.items() if k not in ("id", "type", "time_s") and v is not None}
     return f"{event['type']}  " + "  ".join(f"{k}={v}" for k, v in rest.items())
@@ -321,6 +330,7 @@ _DESCRIPTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "reconcile": _describe_reconcile,
     "health": _describe_health,
     "limit": _describe_limit,
+    "claim": _describe_claim,
 }
 
 

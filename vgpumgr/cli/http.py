@@ -148,6 +148,14 @@ class HttpBackend:
         ):
             return HttpAnswer(answer.status, answer.headers, b"".join(answer.parts))
 
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The document of one request that no operation stands for. Raises the error that it carries."""
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            return self.request(method, path, data).document()
+        except (RouteNotFoundError, MethodNotAllowedError, UsageError) as error:
+            raise self.explain_version(error) from None
+
     def read_metrics(self, openmetrics: bool) -> dict[str, Any]:
         """The daemon's metrics, which are text, as the application's document."""
         wanted = {"Accept": "application/openmetrics-text"} if openmetrics else {}
@@ -255,9 +263,11 @@ def _address(route: Route, params: Mapping[str, Any]) -> tuple[str, bytes | None
 def _send(
     stream: Stream, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
 ) -> None:
-    lines = [f"{method} {path} HTTP/1.1", "Host: vgpumgr", "Connection: close"]
+    # of a stream over a network: its host, and what proves the caller
+    fields = {"Host": "vgpumgr", **getattr(stream, "fields", {})}
+    lines = [f"{method} {path} HTTP/1.1", "Connection: close", "Cache-Control: no-cache"]
     lines += [
-        "Cache-Control: no-cache",
+        *(f"{name}: {value}" for name, value in fields.items()),
         *(f"{k.replace('_', '-')}: {v}" for k, v in headers.items()),
     ]
     if body is not None:

@@ -387,7 +387,9 @@ def _declare_program(
     ] = None,
     host: Annotated[  # noqa: ARG001
         str | None,
-        typer.Option("--host", metavar="HOST", help="Another host, such as ssh://USER@HOST."),
+        typer.Option(
+            "--host", metavar="HOST", help="Another host: ssh://USER@HOST, or https://HOST."
+        ),
     ] = None,
     hosts: Annotated[  # noqa: ARG001
         str | None, typer.Option("--hosts", metavar="A,B", help="The lists of several hosts.")
@@ -490,6 +492,7 @@ def main(arguments: Sequence[str] | None = None, session: Session | None = None)
     streams = session.streams
     # what stands behind is another program's: see ``run``
     words_of_ours = words[: words.index("--")] if "--" in words else words
+    session.options.words = tuple(words_of_ours)
     debug = "--debug" in words_of_ours or bool(os.environ.get("VGPUMGR_DEBUG"))
     try:
         result = run_line(words, session)

@@ -48,7 +48,7 @@ COLUMNS = (
         lambda o: _find_duration(o),
         right=True,
     ),
-    Column("user", lambda o: _name_user(o["uid"])),
+    Column("user", lambda o: o.get("caller") or _name_user(o["uid"])),
     Column("error", lambda o: o["error"]["error"] if o["error"] else ABSENT, wraps=True),
 )
 
@@ -149,7 +149,7 @@ def _render(operation: dict[str, Any]) -> Iterator[str]:
     yield f"operation {operation['id']}"
     yield f"  what          {operation['operation']} {or_absent(operation['subject'])}"
     yield f"  status        {operation['status']}"
-    yield f"  asked by      user {operation['uid']}"
+    yield f"  asked by      {operation.get('caller') or 'user ' + str(operation['uid'])}"
     yield f"  begun         {format_time(operation['created_s'])}"
     yield f"  took          {_format_duration(_find_duration(operation))}"
     yield from (f"  {step['word']:<12}  {step['description']}" for step in operation["progress"])

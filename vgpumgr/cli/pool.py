@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
-from vgpumgr.cli import classes
+from vgpumgr.cli import classes, pool_views
 from vgpumgr.cli.backend import find_pool_host, init_pool, join_pool, leave_pool, open_pool
 from vgpumgr.cli.classes import POLICIES, format_free, read_policy
 from vgpumgr.cli.identity import identity
@@ -20,7 +20,6 @@ from vgpumgr.cli.output import (
     print_list,
     print_single,
     read_text_file,
-    size_column,
     value_column,
     write_file,
 )
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 app = App()
 app.single("identity")(identity)
 app.add_typer(classes.app, name="class", help="How GPUs are provided, and by which policy.")
+pool_views.register(app)
 _SCHEMA = "vgpumgr/v1"
 _ERRORS = FileErrors(
     PoolFileMissingError,
@@ -402,8 +402,8 @@ def join(
 def status(context: Context) -> None:
     """Show a pool's hosts, what is free, and who leads.
 
-    A GPU that is drained or unhealthy is closed: nothing of it is free. Where the store does not
-    answer, the error says so; what runs goes on.
+    A GPU that is drained or unhealthy is closed: nothing of it is free. One that is reserved says for
+    whom and when. Where the store does not answer, the error says so; what runs goes on.
 
     \b
     Examples:
@@ -419,10 +419,18 @@ def status(context: Context) -> None:
     session.streams.note(
         f"{free:g} of {found['gpus']} GPUs free; claims: {counts or 'none'}; leader: {leader}"
     )
+    gpus = [(host["name"], gpu) for host in found["hosts"] for gpu in host["gpus"]]
+    for host, gpu in gpus:
+        for text in gpu["reserved"]:
+            session.streams.note(f"GPU {gpu['index']} of host {host} is {text}")
 
 
 def _list_closed(row: Row) -> str:
     return ", ".join(str(gpu["index"]) for gpu in row["gpus"] if gpu["closed"]) or ABSENT
+
+
+def _list_reserved(row: Row) -> str:
+    return ", ".join(str(gpu["index"]) for gpu in row["gpus"] if gpu["reserved"]) or ABSENT
 
 
 _HOSTS = (
@@ -435,42 +443,9 @@ _HOSTS = (
     Column("free", lambda row: format_free([gpu["free_milli"] for gpu in row["gpus"]])),
     value_column("leases", right=True),
     Column("closed", _list_closed),
+    Column("reserved", _list_reserved),
     Column("link", lambda row: ", ".join(row["links"]) or ABSENT, spare=True),
 )
-
-
-_BINDINGS = (  # a list of several hosts begins with the host
-    value_column("gpu", "gpu_index", right=True),
-    value_column("model", wide=True),
-    value_column("name"),
-    value_column("tenant", spare=True),
-    Column("gpus", lambda row: format_free([row["gpu_milli"]]), lambda row: row["gpu_milli"], right=True),
-    size_column("memory", "memory_bytes"),
-    Column("state", lambda row: "ending" if row["ending"] else "used" if row["used_by"] else "free"),
-    Column(
-        "used_by",
-        lambda row: " ".join((row["used_by"]["kind"], row["used_by"]["name"])) if row["used_by"] else ABSENT,
-    ),
-    Column("attachment", lambda row: (row["used_by"] or {}).get("attachment") or ABSENT, wide=True),
-)  # fmt: skip
-
-
-@app.listing("bindings")
-def bindings(context: Context) -> None:
-    """List who has which GPU of the pool.
-
-    A row for each GPU of each lease, with the claim, its part of the GPU in thousandths, and the VM
-    or command that uses it.
-
-    \b
-    Examples:
-      vgpumgr pool bindings
-      vgpumgr pool bindings --filter host=gpu-a -o json
-    """
-    session = get_session_here(context, "pool bindings")
-    with open_pool(session.options) as pool:
-        rows = pool.list_bindings()
-    print_list(context, {"schema": _SCHEMA, "bindings": rows}, rows, _BINDINGS, "name")
 
 
 @app.command("serve")

@@ -20,6 +20,7 @@ from vgpumgr.cli.main import App, Noun, Parameter, build_root, run_line
 from vgpumgr.cli.output import print_single
 from vgpumgr.cli.session import Session, get_session
 from vgpumgr.errors import UsageError
+from vgpumgr.model.callers import ROLE_NAMES
 from vgpumgr.model.checks import BY_ID
 from vgpumgr.model.choices import PROFILE_WORDS
 from vgpumgr.model.limits import LIMIT_KEYS
@@ -274,6 +275,7 @@ _LIVE: Mapping[str, Callable[[Session], Iterable[str]]] = {
     "operation": _list_operations,
     "settings": _list_settings,
     "claim": _list_claims,
+    "role": lambda _session: ROLE_NAMES,
     "limit": lambda _session: LIMIT_KEYS,
     "check": lambda _session: BY_ID,
     "checks": lambda _session: BY_ID,

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from typer import Argument, Context, Option
 
 from vgpumgr.cli.main import App, Single
+from vgpumgr.cli.notice import LeaseWatch
 from vgpumgr.cli.output import print_single
 from vgpumgr.cli.session import (
     Backend,
@@ -160,7 +161,9 @@ def run(
     wheels, and without CUDA_VISIBLE_DEVICES.
 
     By a claim that binds late the lease begins with the command and ends with it. Until GPUs are free
-    the command waits in the pool's queue, and its place and the reason stand on standard error.
+    the command waits in the pool's queue, and its place and the reason stand on standard error. A
+    lease that ends, by its time or by preemption, is announced there: the command gets SIGTERM, and
+    30 seconds later SIGKILL.
 
     \b
     Examples:
@@ -245,7 +248,7 @@ class _Runner:
             try:
                 document = self._prepare()
                 environ = _make_environment(document["environment"])
-                code = run_in_foreground(program, command, environ)
+                code = self._run_watched(program, command, environ)
                 self._report_losses()
             finally:
                 with ending_later():
@@ -254,6 +257,21 @@ class _Runner:
                     if self._attachment:
                         freed = self._free()
         return code if freed or code else 1
+
+    def _run_watched(self, program: str, command: Sequence[str], environ: Mapping[str, str]) -> int:
+        """By a claim the command hears when its lease ends."""
+        claim = self._asked.get("claim")
+        if not claim:
+            return run_in_foreground(program, command, environ)
+        session = self._session
+        watch = LeaseWatch(
+            claim, lambda: session.open_backend(session.options), session.streams.note
+        )
+        watch.start()
+        try:
+            return run_in_foreground(program, command, environ, watch.ask)
+        finally:
+            watch.stop()
 
     def _prepare(self) -> dict[str, Any]:
         """Slice, channel and agent: what the command finds when it starts."""

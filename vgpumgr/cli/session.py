@@ -49,6 +49,8 @@ class GlobalOptions:
     host_is_given: bool = False
     #: a daemon's operation is begun, and not waited for
     no_wait: bool = False
+    #: the line without the program's name, and without what is behind ``--``
+    words: tuple[str, ...] = ()
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> GlobalOptions:
@@ -207,6 +209,14 @@ def get_session_here(context: Context, command: str) -> Session:
     """The session of a command about this host alone, such as of the pool that it is in. Raises UsageError."""
     session = get_session(context)
     session.check_here(f"vgpumgr {command}")
+    return session
+
+
+def get_session_at_one(context: Context, command: str) -> Session:
+    """The session of a command about one pool, of this host or another. Raises UsageError for several hosts."""
+    session = get_session(context)
+    if session.options.hosts:
+        raise UsageError(f"vgpumgr {command} is about one pool", hint="--host NAME")
     return session
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typer import Argument, BadParameter, Context, Option
 
-from vgpumgr.cli.backend import open_pool
+from vgpumgr.cli.backend import open_any_pool, open_pool
 from vgpumgr.cli.main import App
 from vgpumgr.cli.output import (
     Column,
@@ -17,7 +17,7 @@ from vgpumgr.cli.output import (
     print_single,
     value_column,
 )
-from vgpumgr.cli.session import get_session_here, number
+from vgpumgr.cli.session import get_session_at_one, get_session_here, number
 from vgpumgr.errors import UsageError
 
 app = App()
@@ -30,6 +30,7 @@ _NONE = "none"
 TenantName = Annotated[str, Argument(metavar="TENANT", help="Its name.")]
 _QUOTA = "The most that all its leases have together, as 4 or 2.5; none: no limit."
 _PRIORITY = "Claims of tenants with a higher priority are granted first."
+_PREEMPTIBLE = "Its leases make way for claims of a higher priority."
 _WEIGHT = "Of equal priority, the tenant that has least for its weight goes first."
 
 
@@ -61,6 +62,7 @@ _COLUMNS = (
     Column("quota", lambda row: _format_gpus(row["quota_milli"]), lambda row: row["quota_milli"], right=True),
     value_column("priority", right=True),
     value_column("weight", right=True),
+    Column("preemptible", lambda row: "yes" if row["preemptible"] else or_absent(None)),
     Column("claims", _format_claims, lambda row: sum(row["claims"].values())),
 )  # fmt: skip
 Quota = Annotated[str | None, Option("--gpus", metavar="N|none", help=_QUOTA)]
@@ -78,6 +80,7 @@ def create(
     weight: Annotated[
         int, Option("--weight", metavar="N", parser=number(int, 1, 1000), help=_WEIGHT)
     ] = 1,
+    preemptible: Annotated[bool, Option("--preemptible", help=_PREEMPTIBLE)] = False,
 ) -> None:
     """Add a tenant: a team, a course or a user that claims GPUs.
 
@@ -88,8 +91,10 @@ def create(
       vgpumgr tenant create batch --priority -10 --weight 3
     """
     quota = None if gpus is None else _parse(gpus)
-    with open_pool(get_session_here(context, "tenant create").options) as pool:
-        _print(context, pool.tenants.create(tenant, quota, priority, weight))
+    with open_any_pool(get_session_at_one(context, "tenant create").options) as pool:
+        _print(
+            context, pool.tenants.create(tenant, quota, priority, weight, preemptible=preemptible)
+        )
 
 
 @app.listing("list")
@@ -101,7 +106,7 @@ def list_tenants(context: Context) -> None:
       vgpumgr tenant list
       vgpumgr tenant list -o json
     """
-    with open_pool(get_session_here(context, "tenant list").options) as pool:
+    with open_any_pool(get_session_at_one(context, "tenant list").options) as pool:
         rows = pool.tenants.list_all()
     print_list(context, {"schema": _SCHEMA, "tenants": rows}, rows, _COLUMNS, "name")
 
@@ -114,7 +119,7 @@ def show(context: Context, tenant: TenantName) -> None:
     Examples:
       vgpumgr tenant show vision
     """
-    with open_pool(get_session_here(context, "tenant show").options) as pool:
+    with open_any_pool(get_session_at_one(context, "tenant show").options) as pool:
         _print(context, pool.tenants.show(tenant))
 
 
@@ -130,8 +135,11 @@ def change(
     weight: Annotated[
         int | None, Option("--weight", metavar="N", parser=number(int, 1, 1000), help=_WEIGHT)
     ] = None,
+    preemptible: Annotated[
+        Literal["yes", "no"] | None, Option("--preemptible", help=_PREEMPTIBLE)
+    ] = None,
 ) -> None:
-    """Change the quota, the priority or the weight of a tenant.
+    """Change a tenant's quota, priority, weight or preemption.
 
     Leases stay, also above a quota that has become smaller: then nothing more is granted.
 
@@ -139,15 +147,18 @@ def change(
     Examples:
       vgpumgr tenant set vision --gpus 8
       vgpumgr tenant set vision --gpus none --priority 5
+      vgpumgr tenant set batch --preemptible yes
     """
     changes: dict[str, int | None] = {} if gpus is None else {"gpu_milli": _parse(gpus)}
     if priority is not None:
         changes["priority"] = priority
     if weight is not None:
         changes["weight"] = weight
+    if preemptible is not None:
+        changes["preemptible"] = preemptible == "yes"
     if not changes:
         raise UsageError("set what?", hint=f"vgpumgr tenant set {tenant} --gpus 8")
-    with open_pool(get_session_here(context, "tenant set").options) as pool:
+    with open_any_pool(get_session_at_one(context, "tenant set").options) as pool:
         _print(context, pool.tenants.change(tenant, changes))
 
 
@@ -198,7 +209,7 @@ def delete(context: Context, tenant: TenantName) -> None:
     Examples:
       vgpumgr tenant delete vision
     """
-    with open_pool(get_session_here(context, "tenant delete").options) as pool:
+    with open_any_pool(get_session_at_one(context, "tenant delete").options) as pool:
         pool.tenants.delete(tenant)
     document = {"schema": _SCHEMA, "tenant": tenant, "deleted": True}
     print_single(context, document, [f"tenant {tenant} is deleted"])

@@ -283,6 +283,22 @@ class RequestTimeoutError(VgpumgrError, id="VG367", http_status=408):
 # VG37x: the pool
 
 
+class AuthenticationError(VgpumgrError, id="VG368", exit_code=Exit.NOT_PERMITTED, http_status=401):
+    """A caller over the network has proven no token, or one that is revoked or has expired."""
+
+
+class TokenExistsError(VgpumgrError, id="VG340", exit_code=Exit.BUSY):
+    """There is a token of this name."""
+
+
+class TokenNotFoundError(VgpumgrError, id="VG341", exit_code=Exit.NOT_FOUND):
+    """There is no token of this name."""
+
+
+class TokenFileError(VgpumgrError, id="VG342", http_status=503):
+    """The file of tokens cannot be read or written."""
+
+
 class PoolFileError(VgpumgrError, id="VG370", exit_code=Exit.USAGE):
     """A file of hosts or of tasks is malformed; file, line and column are named."""
 
@@ -369,3 +385,15 @@ class TenantExistsError(VgpumgrError, id="VG394", exit_code=Exit.BUSY):
 
 class ClassExistsError(VgpumgrError, id="VG395", exit_code=Exit.BUSY):
     """The pool has a class of this name, or the class has claims, or every pool has it."""
+
+
+class ReservationNotFoundError(VgpumgrError, id="VG496", exit_code=Exit.NOT_FOUND):
+    """The pool has no reservation of this name."""
+
+
+class ReservationExistsError(VgpumgrError, id="VG497", exit_code=Exit.BUSY):
+    """The pool has a reservation of this name, or claims and other reservations stand in its way; they are named."""
+
+
+class ReservationImpossibleError(VgpumgrError, id="VG498", exit_code=Exit.NOT_SUPPORTED):
+    """The pool does not have so many GPUs that are large enough."""

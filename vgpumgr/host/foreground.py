@@ -109,10 +109,15 @@ class Agent:
         self._log.close()
 
 
-def run_in_foreground(program: str, words: Sequence[str], environ: Mapping[str, str]) -> int:
+def run_in_foreground(
+    program: str,
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    ask: Callable[[], signal.Signals | None] = lambda: None,
+) -> int:
     """Runs the file ``program`` with these words, the first of which is its name, to its end. Answers what
     a shell would: its status, or 128 and the number of the signal that ended it. It is asked to end
-    (SIGTERM) where this process is killed.
+    (SIGTERM) where this process is killed. ``ask`` is called again and again, and what it answers is sent to it, too.
 
     Raises CommandNotExecutableError.
     """
@@ -130,6 +135,8 @@ def run_in_foreground(program: str, words: Sequence[str], environ: Mapping[str, 
                 ) from error
             while child.poll() is None:
                 _pass_on(signal.sigtimedwait(heard, _LOOK_S), others, child)
+                if (wanted := ask()) is not None:
+                    child.send_signal(wanted)
             # what came after its end
             while signal.sigtimedwait(_PASSED_ON, 0) is not None:
                 pass

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _PROC = Path("/proc")
 #: the user that a daemon works for; None: this process's own
-_CALLER: ContextVar[int | None] = ContextVar("caller", default=None)
+_CALLER: ContextVar[int | str | None] = ContextVar("caller", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ def read_owner(pid: int, proc: Path = _PROC) -> tuple[int, int] | None:
 
 
 @contextmanager
-def acting_for(uid: int | None) -> Iterator[None]:
-    """Meanwhile ``name_caller`` names this user."""
+def acting_for(uid: int | str | None) -> Iterator[None]:
+    """Meanwhile ``name_caller`` names this user; text is the name of another caller."""
     token = _CALLER.set(uid)
     try:
         yield
@@ -100,6 +100,8 @@ def acting_for(uid: int | None) -> Iterator[None]:
 def name_caller() -> str:
     """Who asks for what is done now: the daemon's caller, else who ran this program, by sudo or not."""
     uid = _CALLER.get()
+    if isinstance(uid, str):
+        return uid
     if uid is None:
         behind = os.environ.get("SUDO_UID", "") if os.geteuid() == 0 else ""
         uid = int(behind) if behind.isdecimal() else os.getuid()

@@ -16,23 +16,50 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import field
 from typing import Protocol, Self
 
+from vgpumgr.model.callers import NetworkCaller
 from vgpumgr.model.frozen import dataclass
 
 _UCRED = struct.Struct("iII")
 # include/uapi/asm-generic/socket.h, since Linux 4.13
 _SO_PEERGROUPS = 59
 _NO_ID = 0xFFFFFFFF
+#: the user of who calls over a network
+NO_USER = -1
 # as many as getsockopt() of Python takes (1024 bytes); who is in more groups has only the primary one
 _MAX_GROUPS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A process as it was when it connected; ``groups`` with its primary one."""
+    """A process as it was when it connected; ``groups`` with its primary one. Of a ``caller`` over a network there are
+    none of them: see ``from_network``.
+    """
 
     pid: int
     uid: int
     groups: frozenset[int]
+    caller: NetworkCaller | None = None
+
+    @classmethod
+    def from_network(cls, caller: NetworkCaller) -> Self:
+        """One that is no process of this host."""
+        return cls(0, NO_USER, frozenset(), caller)
+
+    @property
+    def key(self) -> object:
+        """Of one user, or of one token, all have the same one."""
+        if self.caller is None:
+            return self.uid
+        return self.caller.id or self.caller.address
+
+    def identify(self) -> dict[str, object]:
+        """As the audit log names it."""
+        if self.caller is None:
+            return {"uid": self.uid, "pid": self.pid}
+        return {"uid": None, "token": self.caller.name, "address": self.caller.address}
+
+    def __str__(self) -> str:
+        return f"user {self.uid}" if self.caller is None else str(self.caller)
 
 
 def read_peer(connection: socket.socket) -> Peer | None:

@@ -150,6 +150,10 @@ class RunPart:
     command: str
 
 
+#: so long what uses a claim's lease may go on once that is to end: seconds
+GRACE_S = 30.0
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimPart:
     """The claim of a pool by whose lease an attachment has its slice; ``host`` is the lease's host, and ``token`` the

@@ -24,8 +24,12 @@ class Role(IntEnum):
     """What a caller may do; each role includes those below it."""
 
     NONE = 0
-    VIEWER = 1
-    ADMIN = 2
+    #: what belongs to one tenant of the pool: the routes that say so, and nothing of the host
+    TENANT = 1
+    VIEWER = 2
+    ADMIN = 3
+    #: root of this host, or a token of an administrator
+    ROOT = 4
 
 
 class Kind(StrEnum):
@@ -45,7 +49,8 @@ class Route:
 
     ``guard`` names what an ETag of this route stands for (``vm``, ``gpu`` or ``layout``): a read
     answers it, a change compares it with If-Match. ``cached`` lets callers share an answer for a
-    moment, unless they ask with ``Cache-Control: no-cache``. ``urgent`` reads never wait for others.
+    moment, unless they ask with ``Cache-Control: no-cache``. ``urgent`` reads never wait for others. A ``tenant`` may
+    call it, too, and gets and changes what is its own. ``local`` is for processes of this host alone.
     """
 
     method: str
@@ -58,10 +63,12 @@ class Route:
     cached: bool = False
     cancellable: bool = False
     urgent: bool = False
+    tenant: bool = False
+    local: bool = False
 
 
-_READ, _LONG = Kind.READ, Kind.LONG
-_VIEWER, _ADMIN = Role.VIEWER, Role.ADMIN
+_READ, _LONG, _CHANGE = Kind.READ, Kind.LONG, Kind.CHANGE
+_VIEWER, _ADMIN, _ROOT = Role.VIEWER, Role.ADMIN, Role.ROOT
 
 ROUTES: tuple[Route, ...] = (
     Route("GET", f"{API}/gpus", "list_gpus", _READ, _VIEWER, "Every GPU.", "layout", cached=True),
@@ -108,11 +115,15 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "POST", f"{API}/runs", "start_run", _LONG, _ADMIN,
-        "Give a process of the host a slice and a channel.", cancellable=True,
+        "Give a process of the host a slice and a channel.", cancellable=True, local=True,
     ),
     Route(
         "POST", f"{API}/pool/claims/{{claim}}/bind", "bind_claim", _READ, _ADMIN,
-        "A claim that binds late gets a lease for a process of this host, or waits for one.",
+        "A claim that binds late gets a lease for a process of this host, or waits for one.", local=True,
+    ),
+    Route(
+        "GET", f"{API}/pool/claims/{{claim}}/notice", "read_notice", _READ, _VIEWER,
+        "Whether the lease that a claim has on this host ends.",
     ),
     Route("GET", f"{API}/status", "status", _READ, _VIEWER, "Is all as recorded?", urgent=True),
     Route(
@@ -179,6 +190,7 @@ IMPLEMENTATIONS = {
     "detach": "attachments.AttachmentService.detach",
     "start_run": "runs.start_run",
     "bind_claim": "runs.bind_claim",
+    "read_notice": "claims.read_notice",
     "restart_channel": "channels.restart_channel",
     "set_share": "shares.set_share",
     "status": "recovery.Recovery.status",
@@ -216,6 +228,7 @@ IMPLEMENTATIONS = {
 #: what the daemon answers itself
 SYSTEM_ROUTES: tuple[Route, ...] = (
     Route("GET", API, "show_server", _READ, _VIEWER, "Which daemon this is, and its extensions."),
+    Route("GET", f"{API}/access", "show_access", _READ, _VIEWER, "Who the caller is, and its role.", tenant=True),
     Route("GET", CONFIG, "show_config", _READ, _VIEWER, "The configuration, and where each value comes from."),
     Route("GET", f"{API}/openapi.json", "show_openapi", _READ, _VIEWER, "This API, as OpenAPI."),
     Route("GET", EVENTS, "stream_events", _READ, _VIEWER, "Events, as they happen (SSE)."),
@@ -224,14 +237,45 @@ SYSTEM_ROUTES: tuple[Route, ...] = (
     Route("GET", POOL, "show_pool", _READ, _VIEWER, "The pool that this host is in, its hosts and totals."),
     Route("GET", f"{POOL}/hosts", "list_pool_hosts", _READ, _VIEWER, "Hosts of the pool."),
     Route("GET", f"{POOL}/classes", "list_pool_classes", _READ, _VIEWER, "How GPUs of the pool are provided."),
-    Route("GET", f"{POOL}/claims", "list_claims", _READ, _VIEWER, "Claims of the pool, and its queue."),
-    Route("GET", f"{POOL}/claims/{{claim}}", "show_claim", _READ, _VIEWER, "One claim."),
+    Route(
+        "GET", f"{POOL}/claims", "list_claims", _READ, _VIEWER, "Claims of the pool, and its queue.", tenant=True,
+    ),
+    Route("POST", f"{POOL}/claims", "create_claim", _CHANGE, _ADMIN, "A new claim.", tenant=True),
+    Route("GET", f"{POOL}/claims/{{claim}}", "show_claim", _READ, _VIEWER, "One claim.", tenant=True),
+    Route("PATCH", f"{POOL}/claims/{{claim}}", "resize_claim", _CHANGE, _ADMIN, "Another size.", tenant=True),
+    Route("DELETE", f"{POOL}/claims/{{claim}}", "delete_claim", _CHANGE, _ADMIN, "End a claim.", tenant=True),
+    Route(
+        "POST", f"{POOL}/claims/{{claim}}/hold", "hold_claim", _CHANGE, _ADMIN,
+        "A claim that binds late has its lease on this host, or waits for one, until it is released.", tenant=True,
+    ),
+    Route(
+        "POST", f"{POOL}/claims/{{claim}}/release", "release_claim", _CHANGE, _ADMIN,
+        "End the lease of a claim that binds late.", tenant=True,
+    ),
     Route(
         "GET", f"{POOL}/claims/{{claim}}/explain", "explain_claim", _READ, _VIEWER,
-        "Which host a claim has or would get, and why.",
+        "Which host a claim has or would get, and why.", tenant=True,
     ),
-    Route("GET", f"{POOL}/tenants", "list_tenants", _READ, _VIEWER, "Tenants of the pool, and what they have."),
-    Route("GET", f"{POOL}/tenants/{{tenant}}", "show_tenant", _READ, _VIEWER, "One tenant."),
+    Route(
+        "GET", f"{POOL}/tenants", "list_tenants", _READ, _VIEWER, "Tenants of the pool, and what they have.",
+        tenant=True,
+    ),
+    Route("POST", f"{POOL}/tenants", "create_tenant", _CHANGE, _ROOT, "A new tenant."),
+    Route("GET", f"{POOL}/tenants/{{tenant}}", "show_tenant", _READ, _VIEWER, "One tenant.", tenant=True),
+    Route("PATCH", f"{POOL}/tenants/{{tenant}}", "change_tenant", _CHANGE, _ROOT, "Its quota, priority or weight."),
+    Route("DELETE", f"{POOL}/tenants/{{tenant}}", "delete_tenant", _CHANGE, _ROOT, "Remove a tenant without claims."),
+    Route(
+        "POST", f"{POOL}/commands", "record_pool_command", _READ, _ADMIN,
+        "A command has changed the pool: the audit log gets it.", local=True,
+    ),
+    Route(
+        "GET", f"{POOL}/reservations", "list_reservations", _READ, _VIEWER,
+        "GPUs that are a tenant's at a time of day.",
+    ),
+    Route(
+        "GET", f"{POOL}/reservations/{{reservation}}", "show_reservation", _READ, _VIEWER,
+        "One reservation.",
+    ),
     Route("GET", f"{API}/audit", "list_audit", _READ, _ADMIN, "The last entries of the audit log."),
     Route("GET", OPERATIONS, "list_operations", _READ, _VIEWER, "Operations."),
     Route("GET", f"{OPERATIONS}/{{id}}", "show_operation", _READ, _VIEWER, "One operation."),
@@ -246,3 +290,6 @@ BY_OPERATION = {route.operation: route for route in ROUTES}
 
 #: the role that each operation takes; an operation without an entry is refused
 ROLES = {route.operation: route.role for route in (*ROUTES, *SYSTEM_ROUTES)}
+#: what tenants may call, and what takes a process of this host
+FOR_TENANTS = frozenset(one.operation for one in (*ROUTES, *SYSTEM_ROUTES) if one.tenant)
+FOR_PROCESSES = frozenset(one.operation for one in (*ROUTES, *SYSTEM_ROUTES) if one.local)

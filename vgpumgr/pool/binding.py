@@ -18,7 +18,8 @@ from vgpumgr.pool.control.records import (
     put,
     want_key,
 )
-from vgpumgr.pool.membership import Pool, has_ended
+from vgpumgr.pool.local import has_ended
+from vgpumgr.pool.membership import Pool
 from vgpumgr.pool.store.interface import Change, Compare, Delete
 from vgpumgr.pool.versions import need
 

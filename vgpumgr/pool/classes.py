@@ -7,9 +7,10 @@ from typing import Any
 
 from vgpumgr.errors import ClassExistsError, ClassNotFoundError, UsageError
 from vgpumgr.model.text import list_near
-from vgpumgr.pool.control.records import ClassRecord, View, check_name, put
+from vgpumgr.pool.control.records import PREEMPTION, ClassRecord, View, check_name, put
 from vgpumgr.pool.membership import CLASSES, Pool
 from vgpumgr.pool.store.interface import Change, Compare, Delete
+from vgpumgr.pool.versions import need
 
 
 class ClassOperations:
@@ -24,7 +25,13 @@ class ClassOperations:
         return [_describe(view, view.classes[name]) for name in sorted(view.classes)]
 
     def create(
-        self, name: str, policy: str, models: Sequence[str], *, whole: bool
+        self,
+        name: str,
+        policy: str,
+        models: Sequence[str],
+        *,
+        whole: bool,
+        preemptible: bool = False,
     ) -> dict[str, Any]:
         """The new class. Raises ClassExistsError, UsageError for a model that no GPU of the pool has."""
         check_name(name, "class")
@@ -32,6 +39,8 @@ class ClassOperations:
         exists = ClassExistsError(f"there is a class {name}", hint="vgpumgr pool class list")
         if name in view.classes:
             raise exists
+        if preemptible:
+            need(self._pool, view, PREEMPTION, "preemption")
         known = sorted({gpu.model for gpu in view.gpus.values()})
         for model in models:
             if model not in known:
@@ -42,7 +51,7 @@ class ClassOperations:
                     why=f"{guess}there are {', '.join(known) or 'no GPUs yet'}",
                     hint="vgpumgr pool status",
                 )
-        record = ClassRecord(name, policy, whole, tuple(dict.fromkeys(models)))
+        record = ClassRecord(name, policy, whole, tuple(dict.fromkeys(models)), preemptible)
         self._pool.change((view.at(record.key),), (put(record),), exists)
         return _describe(self._pool.view(), record)
 
@@ -93,6 +102,7 @@ def _describe(view: View, record: ClassRecord) -> dict[str, Any]:
         "name": record.name,
         "policy": record.policy,
         "whole": record.whole,
+        "preemptible": record.preemptible,
         "models": list(record.models),
         "gpus": len(gpus),
         "claims": sum(claim.class_name == record.name for claim in view.claims.values()),

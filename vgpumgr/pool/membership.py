@@ -6,7 +6,7 @@ import errno
 import json
 import random
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,6 @@ from vgpumgr.host.clock import Clock, SleeplessClock
 from vgpumgr.host.files import PRIVATE, make_directory, replace_file
 from vgpumgr.host.lock import lock_file
 from vgpumgr.host.machine import Machine, find_machine, read_boot_id
-from vgpumgr.host.process import ProcessId, is_alive
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.pool.control.controller import Controller
@@ -40,10 +39,12 @@ from vgpumgr.pool.control.records import (
     PoolRecord,
     Timing,
     View,
-    WantRecord,
     format_record,
     put,
 )
+from vgpumgr.pool.local import has_ended, read_closed
+from vgpumgr.pool.queue import QueueWatch
+from vgpumgr.pool.recorder import LEDGER_NAME, Recorder
 from vgpumgr.pool.serving import Server
 from vgpumgr.pool.store.etcd import EtcdStore
 from vgpumgr.pool.store.gateway import Endpoints, check_endpoints
@@ -52,8 +53,6 @@ from vgpumgr.pool.store.sqlite import SqliteStore
 from vgpumgr.pool.store.steps import drive
 from vgpumgr.pool.versions import check_version
 from vgpumgr.state.leases import SeenPool
-from vgpumgr.state.store import STATE_FILE
-from vgpumgr.state.store import Store as StateStore
 
 FILE_NAME = "pool.json"
 STORE_NAME = "pool.sqlite"
@@ -86,6 +85,9 @@ class Membership:
 
 class Pool:
     """An open pool, as this machine's commands see it."""
+
+    #: whether a command has written here, or may have
+    has_changed = False
 
     def __init__(
         self,
@@ -125,8 +127,17 @@ class Pool:
         self, compares: Sequence[Compare], changes: Sequence[Change], refusal: VgpumgrError
     ) -> None:
         """Raises ``refusal`` where something has changed meanwhile, PoolStoreError."""
-        if self.store.transact(Transaction(tuple(compares), tuple(changes))) is None:
+        if not self._write(compares, changes):
             raise refusal
+
+    def _write(self, compares: Sequence[Compare], changes: Sequence[Change]) -> bool:
+        try:
+            made = self.store.transact(Transaction(tuple(compares), tuple(changes))) is not None
+        except PoolOutcomeError:
+            self.has_changed = True
+            raise
+        self.has_changed |= made and bool(changes)
+        return made
 
     def change_anew(
         self,
@@ -140,7 +151,7 @@ class Pool:
             if attempt:  # each a different while, so that they do not meet again
                 self.clock.sleep(random.uniform(0, min(0.01 * 2**attempt, 0.5)))
             compares, changes = plan(self.view())
-            if self.store.transact(Transaction(tuple(compares), tuple(changes))) is not None:
+            if self._write(compares, changes):
                 return
         raise refusal
 
@@ -150,7 +161,10 @@ class Pool:
         """
         timing = self.record(self.view()).timing
         controller = Controller(
-            f"command on {self.membership.host or 'a host'}", timing, self.clock.monotonic_s
+            f"command on {self.membership.host or 'a host'}",
+            timing,
+            self.clock.monotonic_s,
+            self.clock.wall_s,
         )
         end_s = self.clock.monotonic_s() + _ANSWER_S
         try:
@@ -236,12 +250,21 @@ class Pool:
             boot = read_boot_id(self.machine)
             host = HostRecord(name, self.membership.machine)
             agent = HostAgent(host, timing, self.clock.monotonic_s, boot=boot)
-            controller = Controller(name, timing, self.clock.monotonic_s)
+            before = self._read_seen(name)
+            recorder = Recorder(
+                self.machine, self.record(self.view()).id, name, self.clock,
+                lambda: _open_store(self.machine, self.membership).store,
+            )  # fmt: skip
+            queue = QueueWatch(
+                boot, self.clock.monotonic_s, recorder.note_wait, before.queue if before else None
+            )
+            controller = Controller(name, timing, self.clock.monotonic_s, self.clock.wall_s, queue)
             server = Server(
                 self.store, name, agent, controller, self.clock.sleep, report, keep, is_over,
-                self._read_seen(name), lambda: read_closed(self.machine),
-                lambda want: has_ended(want, self.machine),
+                before, lambda: read_closed(self.machine),
+                lambda want: has_ended(want, self.machine), queue, recorder,
             )  # fmt: skip
+            recorder.start()
             try:
                 while not is_over():
                     server.run_round(timing.ttl_s / 3)
@@ -251,6 +274,7 @@ class Pool:
                 raise
             finally:
                 server.stop()
+                recorder.close()
 
     def _keep_removed(self, error: PoolMemberError) -> None:
         """The pool has ended the leases of this host, which it does not know any more."""
@@ -312,23 +336,6 @@ class Pool:
         return seen if seen is not None and seen.host == host else None
 
 
-def has_ended(want: WantRecord, machine: Machine) -> bool:
-    """Whether the process of this machine that wants a lease is gone."""
-    process = ProcessId(want.pid or 0, want.start_ticks)
-    return want.boot != read_boot_id(machine) or not is_alive(process)
-
-
-def read_closed(machine: Machine) -> Mapping[str, str]:
-    """The GPUs of a machine that take nothing new, by their UUIDs, and why: those that are recorded as drained or as
-    unhealthy. Raises StoreError.
-    """
-    path = machine.state_dir / STATE_FILE
-    if not path.exists():
-        return {}
-    drains = StateStore(path, read_boot_id(machine)).list_drains()
-    return {drain.uuid: str(drain) for drain in drains if drain.uuid}
-
-
 def read_seen(machine: Machine) -> SeenPool | None:
     """What the process that serves, or served last, knew of the pool. A file that cannot be read says nothing."""
     try:
@@ -377,6 +384,7 @@ def forget_membership(machine: Machine) -> None:
     try:
         (machine.state_dir / FILE_NAME).unlink(missing_ok=True)
         (machine.state_dir / SEEN_NAME).unlink(missing_ok=True)
+        (machine.state_dir / LEDGER_NAME).unlink(missing_ok=True)
     except OSError as error:
         raise NotPermittedError(
             "cannot forget which pool this host is in", cause=str(error), hint="the same with sudo"

@@ -10,44 +10,41 @@ from typing import Any
 
 from vgpumgr.errors import (
     ClaimExistsError,
-    ClaimImpossibleError,
     ClaimInUseError,
-    PoolMemberError,
     PoolStoreError,
-    UsageError,
 )
 from vgpumgr.host.lock import find_holder
-from vgpumgr.model.text import describe_waiting, format_gpus
+from vgpumgr.model.text import describe_waiting
 from vgpumgr.pool.binding import bind, is_answered, release
 from vgpumgr.pool.bindings import list_bindings
-from vgpumgr.pool.classes import ClassOperations, find_class
-from vgpumgr.pool.control.candidates import list_candidates
+from vgpumgr.pool.classes import ClassOperations
+from vgpumgr.pool.control.candidates import grant_in_turn, list_candidates
 from vgpumgr.pool.control.controller import is_as_claimed
 from vgpumgr.pool.control.placing import Placing
+from vgpumgr.pool.control.preempting import describe_victims, is_preemptible
 from vgpumgr.pool.control.records import (
-    ANTI_AFFINITY,
-    LATE,
     STATES,
-    WHERE,
     ClaimRecord,
     GpuRecord,
-    IfLost,
     LeaseRecord,
     UseRecord,
     View,
     WantRecord,
-    check_name,
     find_claim,
 )
 from vgpumgr.pool.control.records import put as put_record
 from vgpumgr.pool.control.tenants import list_queue
+from vgpumgr.pool.creating import ask, check_possible, check_quota, plan_create, try_create
 from vgpumgr.pool.leaving import find_dead, remove_host
 from vgpumgr.pool.membership import Pool
+from vgpumgr.pool.report import make_report
+from vgpumgr.pool.reservations import ReservationOperations, list_reserved
 from vgpumgr.pool.scheduler.model import GPU_MILLI
+from vgpumgr.pool.scope import hide_others
 from vgpumgr.pool.sizes import read_size
 from vgpumgr.pool.store.interface import Change, Compare
-from vgpumgr.pool.tenants import TenantOperations, find_tenant
-from vgpumgr.pool.versions import need, upgrade
+from vgpumgr.pool.tenants import TenantOperations
+from vgpumgr.pool.versions import upgrade
 
 #: so often who waits for a claim reads the pool
 _WAIT_S = 0.5
@@ -64,12 +61,18 @@ class PoolOperations:
         self._pool = pool
         self.tenants = TenantOperations(pool)
         self.classes = ClassOperations(pool)
+        self.reservations = ReservationOperations(pool)
+
+    @property
+    def _now_s(self) -> float:
+        """The time of day."""
+        return self._pool.clock.wall_s()
 
     def describe(self) -> dict[str, Any]:
         """The pool, its hosts and totals. Raises PoolStoreError."""
         view = self._pool.view()
         record, placing = self._pool.record(view), Placing(view, everything=True)
-        hosts = _list_hosts(view, placing)
+        hosts = _list_hosts(view, placing, self._now_s)
         states = _count_states(view)
         free = [gpu["free_milli"] for host in hosts for gpu in host["gpus"]]
         membership = self._pool.membership
@@ -109,11 +112,15 @@ class PoolOperations:
     def list_hosts(self) -> list[dict[str, Any]]:
         """Every host, with what is free of its GPUs."""
         view = self._pool.view()
-        return _list_hosts(view, Placing(view, everything=True))
+        return _list_hosts(view, Placing(view, everything=True), self._now_s)
 
     def list_bindings(self) -> list[dict[str, Any]]:
         """What each GPU is leased for, and who has it."""
         return list_bindings(self._pool.view())
+
+    def report(self, since_s: float, tenant: str | None) -> dict[str, Any]:
+        """What tenants and claims had in that time. Raises TenantNotFoundError, PoolStoreError."""
+        return make_report(self._pool, self._pool.view(), since_s, tenant)
 
     def serve(self, report: Callable[[str], None]) -> None:
         """This machine's part, until the process is interrupted."""
@@ -158,7 +165,19 @@ class PoolOperations:
         """
         view = self._pool.view()
         claim = find_claim(view, name)
-        return describe_claim(view, name), [one.as_dict() for one in list_candidates(view, claim)]
+        rows = [one.as_dict() for one in list_candidates(view, claim, self._now_s)]
+        for row in rows:
+            row["why"] = hide_others(view, row["why"]) if row["why"] else row["why"]
+        return describe_claim(view, name), rows
+
+    def list_victims(self, name: str) -> list[dict[str, Any]]:
+        """The claims that would lose their leases for one that waits, in the order of their going."""
+        view = self._pool.view()
+        claim = find_claim(view, name)
+        if view.find_state(claim) != "waiting":
+            return []
+        victims = describe_victims(view, grant_in_turn(view, claim, self._now_s)[1])
+        return [one for one in victims if one["name"] in view.list_own_claims()]
 
     def create(
         self,
@@ -171,32 +190,27 @@ class PoolOperations:
         anti_affinity: str | None = None,
         where: Sequence[str] = (),
         late: bool = False,
+        until: str | None = None,
+        duration: str | None = None,
+        preempt_vm: bool = False,
     ) -> dict[str, Any]:
-        """The new claim. ``where`` names hosts, by patterns too; ``here`` is this one, and ``any`` all. Raises what
-        names the limit that it breaks.
-        """
-        memory, compute = read_size(profile)
-        if late and if_lost == IfLost.MOVE:
-            raise UsageError(
-                "a claim that binds late does not move",
-                why="what runs by it cannot follow it to another host",
-                hint="--binding late without --if-lost move",
-            )
-        if anti_affinity is not None:
-            check_name(anti_affinity, "group")
-        claim = ClaimRecord(
-            name,
-            class_name,
-            gpus,
-            memory,
-            compute,
-            IfLost(if_lost),
-            tenant=tenant or "",
-            anti_affinity=anti_affinity or "",
-            where=_read_where(where, self._pool.membership.host),
-            late=late,
-        )
+        """The new claim; see ``creating.ask``. Raises what names the limit that it breaks."""
+        claim = ask(
+            self._pool, name, class_name, profile, gpus, if_lost, tenant, anti_affinity, where,
+            late=late, until=until, duration=duration, preempt_vm=preempt_vm,
+        )  # fmt: skip
         return describe_claim(_create_claim(self._pool, claim), name)
+
+    def try_create(self, *asked: Any, **more: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """The claim as ``create`` would make it, with the lease that it would have; and the claims that would make way
+        for it. Nothing is changed. Raises as ``create``.
+        """
+        claim = ask(self._pool, *asked, **more)
+        view, why, victims = try_create(self._pool, claim)
+        row = describe_claim(view, claim.name)
+        if row["lease"] is not None:
+            row["lease"]["token"] = 0  # none was written
+        return {**row, "why": why}, victims
 
     def bind(self, name: str) -> dict[str, Any]:
         """The claim, which has a lease on this host, or waits for one. See ``binding``."""
@@ -238,24 +252,6 @@ def _count_states(view: View) -> Counter[str]:
     return Counter(map(view.find_state, view.claims.values()))
 
 
-def _read_where(where: Sequence[str], here: str | None) -> tuple[str, ...]:
-    """Raises UsageError for what is no name or pattern of a host, PoolMemberError where this machine is no host."""
-    found = dict.fromkeys(part for text in where for part in text.split(","))
-    if "any" in found:
-        return ()
-    if "here" in found and here is None:
-        raise PoolMemberError("this machine is no host of the pool", hint="vgpumgr pool join")
-    names = tuple(str(here) if part == "here" else part for part in found)
-    for name in names:
-        if not _WHERE.fullmatch(name):
-            raise UsageError(
-                f"no name or pattern of a host: {name!r}",
-                why="it has lower-case letters, digits, dots and dashes, * and ?",
-                hint="--where any, here, gpu-a or gpu-a,gpu-b or 'gpu-*'",
-            )
-    return names
-
-
 def describe_claim(view: View, name: str) -> dict[str, Any]:
     """One claim, as ``-o json`` has it. Raises ClaimNotFoundError."""
     find_claim(view, name)
@@ -265,55 +261,9 @@ def describe_claim(view: View, name: str) -> dict[str, Any]:
 def _create_claim(pool: Pool, claim: ClaimRecord) -> View:
     """Makes a claim, and waits a moment for its lease. Raises what names the limit that it breaks."""
     name = claim.name
-    check_name(name, "claim")
-
-    def plan(view: View) -> tuple[list[Compare], list[Change]]:
-        if name in view.claims:
-            raise ClaimExistsError(f"there is a claim {name}", hint=f"vgpumgr claim show {name}")
-        kind = find_class(view, claim.class_name)
-        # the class and the tenant get another revision: neither can be removed at the same time
-        compares: list[Compare] = [view.at(claim.key), view.at(kind.key)]
-        changes: list[Change] = [put_record(claim), put_record(kind)]
-        if claim.late:
-            need(pool, view, LATE, "late binding")
-        if claim.where:
-            need(pool, view, WHERE, "--where")
-        if claim.anti_affinity:
-            need(pool, view, ANTI_AFFINITY, "anti-affinity")
-        if claim.tenant:
-            tenant = find_tenant(view, claim.tenant)
-            compares.append(view.at(tenant.key))
-            changes.append(put_record(tenant))
-        _check_possible(view, claim)
-        _check_quota(view, claim)
-        return compares, changes
-
     busy = ClaimExistsError(f"claim {name} could not be made: others write", hint="the same again")
-    pool.change_anew(plan, busy)
+    pool.change_anew(lambda view: plan_create(pool, view, claim), busy)
     return pool.follow_up(lambda now: _is_answered(now, claim))
-
-
-def _check_possible(view: View, claim: ClaimRecord) -> None:
-    find_class(view, claim.class_name)
-    if limit := Placing(view, everything=True).find_limit(claim):
-        raise ClaimImpossibleError(
-            f"no host of the pool can ever hold claim {claim.name}",
-            why=limit,
-            hint="vgpumgr pool status",
-        )
-
-
-def _check_quota(view: View, claim: ClaimRecord) -> None:
-    """Raises ClaimImpossibleError for a claim that is larger than the quota of its tenant."""
-    quota = view.find_tenant(claim).gpu_milli
-    least = Placing(view, everything=True).find_least(claim)
-    if quota is not None and least > quota:
-        raise ClaimImpossibleError(
-            f"claim {claim.name} is larger than the quota of tenant {claim.tenant}",
-            why=f"it needs {format_gpus(least)} GPUs, and the quota is {format_gpus(quota)}",
-            held_by=[f"tenant {claim.tenant}"],
-            hint=f"vgpumgr tenant set {claim.tenant} --gpus {format_gpus(least)}",
-        )
 
 
 def _is_answered(view: View, claim: ClaimRecord) -> bool:
@@ -332,10 +282,10 @@ def _resize_claim(pool: Pool, name: str, profile: str | None, gpus: int | None) 
         wanted = replace(
             claim, gpus=gpus or claim.gpus, memory_bytes=size[0], compute_percent=size[1], why=""
         )
-        _check_possible(view, wanted)
+        check_possible(view, wanted)
         lease = view.find_lease(claim)
         if lease is None or Placing(view, everything=True).find_growth(wanted, lease) > 0:
-            _check_quota(view, wanted)
+            check_quota(view, wanted)
         return wanted
 
     wanted = _change(pool, name, "resize", make)
@@ -397,6 +347,8 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
         *sorted(granted, key=view.age),
         *sorted(waiting, key=lambda one: places[one.name]),
     ):
+        if view.scope not in (None, claim.tenant):
+            continue
         lease = view.find_lease(claim)
         is_waiting = claim.name in places
         rows.append(
@@ -415,15 +367,32 @@ def _list_claims(view: View) -> list[dict[str, Any]]:
                 "if_lost": str(claim.if_lost),
                 "lease": None if lease is None else _describe_lease(view, lease, uuids),
                 "place": places.get(claim.name),
-                "why": claim.why or (NO_ANSWER if is_waiting else None),
+                "why": hide_others(view, claim.why) or (NO_ANSWER if is_waiting else None),
                 "used_by": _describe_uses(view.list_uses(claim)),
+                "until_s": claim.until_s,
+                "for_s": claim.for_s,
+                "preemptible": _describe_preemptible(view, claim),
+                "preempted_by": _name_known(view, claim.preempted_by),
             }
         )
     return rows
 
 
+def _name_known(view: View, claim: str) -> str | None:
+    """None of what is another tenant's."""
+    is_known = view.scope is None or claim in view.list_own_claims()
+    return claim if claim and is_known else None
+
+
 def _describe_want(want: WantRecord | None) -> dict[str, Any] | None:
     return None if want is None else {"host": want.host, "pid": want.pid}
+
+
+def _describe_preemptible(view: View, claim: ClaimRecord) -> str | None:
+    """What of it may end for a claim of a higher priority."""
+    if not is_preemptible(view, claim):
+        return None
+    return "vm" if claim.preempt_vm else "command"
 
 
 def _describe_uses(uses: Sequence[UseRecord]) -> dict[str, Any] | None:
@@ -445,6 +414,7 @@ def _describe_lease(
     view: View, lease: LeaseRecord, uuids: Mapping[tuple[str, int], str]
 ) -> dict[str, Any]:
     places = [(lease.host, index) for index in lease.gpus]
+    end = view.ends.get(f"{lease.host}/{lease.claim}")
     return {
         "host": lease.host,
         "gpu_indices": list(lease.gpus),
@@ -453,10 +423,12 @@ def _describe_lease(
         "memory_bytes": lease.memory_bytes,
         "compute_percent": lease.compute_percent,
         "token": view.find_token(lease),
+        "until_s": lease.until_s or None,
+        "notice": hide_others(view, end.why) if end else None,
     }
 
 
-def _list_hosts(view: View, placing: Placing) -> list[dict[str, Any]]:
+def _list_hosts(view: View, placing: Placing, now_s: float) -> list[dict[str, Any]]:
     """Every host as ``-o json`` has it, with what is free of its GPUs, in thousandths."""
     free, leases = placing.read_free(), Counter(lease.host for lease in view.leases.values())
     gpus: dict[str, list[GpuRecord]] = {}
@@ -475,6 +447,7 @@ def _list_hosts(view: View, placing: Placing) -> list[dict[str, Any]]:
                     "memory_bytes": gpu.memory_bytes,
                     "free_milli": free[gpu.host, gpu.index],
                     "closed": gpu.closed or None,
+                    "reserved": list_reserved(view, gpu, now_s),
                 }
                 for gpu in gpus.get(host.name, ())
             ],

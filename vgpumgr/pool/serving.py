@@ -8,14 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from vgpumgr.errors import PoolStoreError, StoreError, VgpumgrError
-from vgpumgr.host.clock import SystemClock
+from vgpumgr.host.clock import SleeplessClock
 from vgpumgr.pool.control.controller import Controller
 from vgpumgr.pool.control.host import Action, End, HostAgent
 from vgpumgr.pool.control.records import (
     CLOSED_GPUS,
     POOL,
     ROOT,
+    ClaimRecord,
     GpuRecord,
+    IfLost,
     LeaseRecord,
     PoolRecord,
     WantRecord,
@@ -25,6 +27,10 @@ from vgpumgr.pool.control.records import (
     read_record,
     want_key,
 )
+from vgpumgr.pool.control.times import EndRecord, end_key
+from vgpumgr.pool.ledger import Held
+from vgpumgr.pool.queue import QueueWatch
+from vgpumgr.pool.recorder import Recorder
 from vgpumgr.pool.store.interface import At, Delete, Store, Transaction, Watch
 from vgpumgr.pool.store.steps import drive
 from vgpumgr.state.leases import SeenLease, SeenPool
@@ -102,6 +108,8 @@ class Server:
         before: SeenPool | None = None,
         read_closed: Callable[[], Mapping[str, str]] = dict,
         has_ended: Callable[[WantRecord], bool] = lambda _want: False,
+        queue: QueueWatch | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self._store = store
         self._host = host
@@ -113,10 +121,16 @@ class Server:
         self._is_over = is_over
         self._read_closed = read_closed
         self._has_ended = has_ended
+        #: what the controller observes
+        self._queue = queue
+        self._recorder = recorder
+        self._gpus = 0
+        #: whose a lease's claim is, by claim and token
+        self._tenants: dict[tuple[str, int], str] = {}
         self._said = ""
         #: at first what the process before this one knew
         self._kept = before
-        self._clock = SystemClock()
+        self._clock = SleeplessClock()
         self._changes = Changes(store, lambda: agent.revision)
 
     def run_round(self, wait_s: float) -> None:
@@ -127,12 +141,29 @@ class Server:
             self._close_gpus()
             self._forget_ended()
             leads = drive(self._store, self._controller.step())
+            if self._queue is not None and not leads:
+                self._queue.lose()
             self._say(self._describe(leads, self._agent.refused > refused), self._list_leases())
+            self._record(leads)
             self._changes.wait(wait_s, self._is_over)
         except PoolStoreError as error:
             text = f"{error.error}: {error.cause or error.why}"
             self._say(f"goes on without the store, and nothing new is granted: {text}", None)
+            self._record(False)
             self._sleep(min(wait_s, 1.0))
+
+    def _record(self, leads: bool) -> None:
+        """Counts what the leases of this host have. Where it is cut off they are those that stay."""
+        if self._recorder is None or not self._agent.revision:
+            return
+        self._recorder.leads = leads
+        is_heard = self._agent.is_heard
+        leases = {
+            claim: Held(self._tenants.get((claim, token), ""), len(lease.gpus), lease.milli)
+            for claim, (lease, token) in self._agent.leases.items()
+            if is_heard or lease.if_lost is IfLost.KEEP
+        }
+        self._recorder.follow(leases, self._gpus)
 
     def _close_gpus(self) -> None:
         """Writes which GPUs of this host take nothing new, and why. A grant that is under way compares their
@@ -146,6 +177,7 @@ class Server:
             return  # every command on this host says so
         entries = self._store.range(f"{ROOT}gpu/{self._host}/").entries.values()
         gpus = [(read_record(GpuRecord, entry), entry) for entry in entries]
+        self._gpus = len(gpus)
         changed = [one for one in gpus if one[0].closed != closed.get(one[0].uuid, "")]
         if not changed or not self._can_close():
             return
@@ -196,28 +228,66 @@ class Server:
         if not self._agent.is_heard:
             return tuple(known.values())  # none were followed yet, or not any more
         now = self._agent.leases
-        if {claim: token for claim, (_, token) in now.items()} == {
-            claim: lease.token for claim, lease in known.items()
-        }:
-            return tuple(known.values())
+        # what an older program has kept says less
+        if self._tenants.keys() == {(claim, token) for claim, (_, token) in now.items()} and {
+            claim: token for claim, (_, token) in now.items()
+        } == {claim: lease.token for claim, lease in known.items()}:
+            return self._add_notices(tuple(known.values()))
         found = self._store.range(f"{ROOT}gpu/{self._host}/").entries.values()
         uuids = {gpu.index: gpu.uuid for gpu in (read_record(GpuRecord, one) for one in found)}
-        return tuple(
-            SeenLease(
-                claim, token, tuple(uuids[i] for i in lease.gpus if i in uuids), lease.is_ending
+        self._tenants = {
+            (claim, token): self._find_tenant(claim, token) for claim, (_, token) in now.items()
+        }
+        return self._add_notices(
+            tuple(
+                self._see(
+                    lease,
+                    token,
+                    tuple(uuids[i] for i in lease.gpus if i in uuids),
+                    known.get(claim),
+                )
+                for claim, (lease, token) in sorted(now.items())
             )
-            for claim, (lease, token) in sorted(now.items())
         )
+
+    def _find_tenant(self, claim: str, token: int) -> str:
+        """Whose a claim is, which never changes; it is read once for each lease."""
+        known = self._tenants.get((claim, token))
+        if known is not None:
+            return known
+        entry = self._store.get(f"{ROOT}claim/{claim}")
+        return "" if entry is None else read_record(ClaimRecord, entry).tenant
+
+    def _see(
+        self, lease: LeaseRecord, token: int, gpus: tuple[str, ...], before: SeenLease | None
+    ) -> SeenLease:
+        since_s = self._clock.monotonic_s() if lease.is_ending else None
+        if since_s is not None and before is not None and before.ending_since_s is not None:
+            since_s = before.ending_since_s
+        return SeenLease(
+            lease.claim, token, gpus, lease.is_ending, self._tenants[lease.claim, token], lease.milli,
+            lease.memory_bytes, lease.compute_percent, ending_since_s=since_s,
+        )  # fmt: skip
+
+    def _add_notices(self, leases: tuple[SeenLease, ...]) -> tuple[SeenLease, ...]:
+        """Why leases are to end."""
+        if not leases:
+            return leases
+        found = self._store.range(end_key(self._host, "")).entries.values()
+        ends = {end.claim: end.why for end in (read_record(EndRecord, one) for one in found)}
+        return tuple(replace(one, notice=ends.get(one.claim, "")) for one in leases)
 
     def _say(self, text: str, leases: tuple[SeenLease, ...] | None) -> None:
         """Once for each change. ``leases`` None: the store does not answer, and they are those of before."""
         before = self._kept
+        queue = self._queue.describe() if self._queue is not None else None
         is_new = text != self._said
         if is_new:
             self._said = text
             self._report(f"host {self._host} {text}")
         known = before.leases if before else ()
-        if not is_new and leases in (None, known):
+        is_same_queue = before is not None and before.queue == queue
+        if not is_new and leases in (None, known) and (leases is None or is_same_queue):
             return
         self._kept = SeenPool(
             self._host,
@@ -226,6 +296,7 @@ class Server:
             is_answering=leases is not None,
             leases=known if leases is None else leases,
             revision=self._agent.revision,
+            queue=queue,
         )
         self._keep(self._kept)
 

@@ -11,6 +11,7 @@ from vgpumgr.errors import TenantExistsError, TenantNotFoundError, UsageError
 from vgpumgr.pool.classes import find_class
 from vgpumgr.pool.control.placing import name_model
 from vgpumgr.pool.control.records import (
+    PREEMPTION,
     STATES,
     TENANTS,
     ClaimRecord,
@@ -38,7 +39,8 @@ class TenantOperations:
         """Every tenant, by name."""
         view = self._pool.view()
         usage = Usage(view)
-        return [_describe(view, view.tenants[name], usage) for name in sorted(view.tenants)]
+        names = [name for name in sorted(view.tenants) if view.scope in (None, name)]
+        return [_describe(view, view.tenants[name], usage) for name in names]
 
     def show(self, name: str) -> dict[str, Any]:
         """One tenant. Raises TenantNotFoundError."""
@@ -46,16 +48,24 @@ class TenantOperations:
         return _describe(view, find_tenant(view, name), Usage(view))
 
     def create(
-        self, name: str, gpu_milli: int | None, priority: int, weight: int
+        self,
+        name: str,
+        gpu_milli: int | None,
+        priority: int,
+        weight: int,
+        *,
+        preemptible: bool = False,
     ) -> dict[str, Any]:
         """The new tenant. Raises TenantExistsError."""
         check_name(name, "tenant")
         view = self._pool.view()
         need(self._pool, view, TENANTS, "tenants")
+        if preemptible:
+            need(self._pool, view, PREEMPTION, "preemption")
         exists = TenantExistsError(f"there is a tenant {name}", hint=f"vgpumgr tenant show {name}")
         if name in view.tenants:
             raise exists
-        tenant = TenantRecord(name, gpu_milli, priority, weight)
+        tenant = TenantRecord(name, gpu_milli, priority, weight, preemptible)
         self._pool.change((view.at(tenant.key),), (put(tenant),), exists)
         return self.show(name)
 
@@ -64,6 +74,8 @@ class TenantOperations:
 
         def plan(view: View) -> tuple[list[Compare], list[Change]]:
             tenant = find_tenant(view, name)
+            if changes.get("preemptible"):
+                need(self._pool, view, PREEMPTION, "preemption")
             changed = replace(tenant, **changes)  # type: ignore[arg-type]
             return [view.at(tenant.key)], [put(changed)]
 
@@ -114,7 +126,8 @@ class TenantOperations:
 
 def find_tenant(view: View, name: str) -> TenantRecord:
     """Raises TenantNotFoundError with near names."""
-    return find_named(view.tenants, name, "tenant", TenantNotFoundError)
+    own = {n: one for n, one in view.tenants.items() if view.scope in (None, n)}
+    return find_named(own, name, "tenant", TenantNotFoundError)
 
 
 def _check_unused(view: View, name: str) -> None:
@@ -179,5 +192,6 @@ def _describe(view: View, tenant: TenantRecord, usage: Usage) -> dict[str, Any]:
         "used_milli": usage.read(tenant.name),
         "priority": tenant.priority,
         "weight": tenant.weight,
+        "preemptible": tenant.preemptible,
         "claims": {state: states[state] for state in STATES},
     }

@@ -35,6 +35,7 @@ _START = "0" * 64
 REFUSALS_S = 60.0
 _REFUSED_USERS = 100
 _REFUSED_SHOWN = 16
+_UNKNOWN: dict[str, object] = {"uid": None, "pid": None}
 
 
 class AuditLog:
@@ -142,31 +143,33 @@ class RefusalLog:
     def __init__(self, audit: AuditLog, period_s: float = REFUSALS_S) -> None:
         self._audit = audit
         self._period_s = period_s
-        self._later: dict[int | None, list[str]] = {}
+        self._later: dict[object, list[str]] = {}
+        self._who: dict[object, dict[str, object]] = {}
 
     def note(self, peer: Peer | None, method: str, target: str) -> None:
         """Records one attempt."""
-        uid = peer.uid if peer else None
+        key, who = (peer.key, peer.identify()) if peer else (None, _UNKNOWN)
         attempt = f"{method} {target[:200]}"
-        if uid not in self._later and len(self._later) >= _REFUSED_USERS:
-            uid = None
-        if uid in self._later:
-            self._later[uid].append(attempt)
+        if key not in self._later and len(self._later) >= _REFUSED_USERS:
+            key, who = None, _UNKNOWN
+        if key in self._later:
+            self._later[key].append(attempt)
             return
-        self._later[uid] = []
-        asyncio.get_running_loop().call_later(self._period_s, self._flush, uid)
-        self._append({"uid": uid, "pid": peer.pid if peer else None, "attempt": attempt})
+        self._later[key], self._who[key] = [], who
+        asyncio.get_running_loop().call_later(self._period_s, self._flush, key)
+        self._append({**who, "attempt": attempt})
 
     def close(self) -> None:
         """Writes the entries that wait for their minute."""
-        for uid in list(self._later):
-            self._flush(uid)
+        for key in list(self._later):
+            self._flush(key)
 
-    def _flush(self, uid: int | None) -> None:
-        attempts = self._later.pop(uid, [])
+    def _flush(self, key: object) -> None:
+        attempts, who = self._later.pop(key, []), self._who.pop(key, _UNKNOWN)
         if attempts:
             distinct = list(dict.fromkeys(attempts))[:_REFUSED_SHOWN]
-            self._append({"uid": uid, "more": len(attempts), "attempts": distinct})
+            named = {name: value for name, value in who.items() if name != "pid"}
+            self._append({**named, "more": len(attempts), "attempts": distinct})
 
     def _append(self, entry: Mapping[str, Any]) -> None:
         with contextlib.suppress(AuditError):  # the refusal stands without its entry

@@ -33,7 +33,7 @@ MAX_LISTENERS = 64
 _KEPT_LISTENERS = {Rank.ROOT: 8, Rank.ADMIN: 8}
 #: every connection, and what the pools' helpers, libvirt and files need
 DESCRIPTORS = 4096
-_OTHER_DESCRIPTORS = 256
+OTHER_DESCRIPTORS = 256
 _QUIET_S = 60.0
 
 
@@ -46,31 +46,31 @@ class Quota:
         self._what = what
         self._per_user = per_user
         self._open_to = {rank: total - sum(kept[r] for r in kept if r > rank) for rank in Rank}
-        self._users: Counter[int | None] = Counter()
+        self._users: Counter[object] = Counter()
 
     def take(self, peer: Peer | None, rank: Rank) -> None:
         """Takes one slot until ``give_back``. Raises TooManyRequestsError, DaemonBusyError."""
-        uid = peer.uid if peer else None
-        if rank is not Rank.ROOT and self._users[uid] >= self._per_user:
+        key, who = (peer.key, str(peer)) if peer else (None, "user None")
+        if rank is not Rank.ROOT and self._users[key] >= self._per_user:
             raise TooManyRequestsError(
-                f"user {uid} has too many {self._what}",
+                f"{who} has too many {self._what}",
                 why=f"a user other than root may have {self._per_user}",
                 hint="end some of them, or try again later; docs/daemon.md lists the limits",
             )
         if self._users.total() >= self._open_to[rank]:
             raise DaemonBusyError(
                 f"the daemon has too many {self._what} already",
-                why=f"callers such as user {uid} may have {self._open_to[rank]} all together",
+                why=f"callers such as {who} may have {self._open_to[rank]} all together",
                 hint="try again later",
             )
-        self._users[uid] += 1
+        self._users[key] += 1
 
     def give_back(self, peer: Peer | None) -> None:
         """Frees one slot."""
-        uid = peer.uid if peer else None
-        self._users[uid] -= 1
-        if not self._users[uid]:
-            del self._users[uid]
+        key = peer.key if peer else None
+        self._users[key] -= 1
+        if not self._users[key]:
+            del self._users[key]
 
     @contextmanager
     def hold(self, peer: Peer | None, rank: Rank) -> Iterator[None]:
@@ -88,7 +88,7 @@ class Limits:
     def __init__(self, settings: LimitSettings, access: Access) -> None:
         self.access = access
         self.times = settings
-        total = min(settings.connections, read_descriptor_limit() - _OTHER_DESCRIPTORS)
+        total = min(settings.connections, read_descriptor_limit() - OTHER_DESCRIPTORS)
         total = max(total, 16)
         share = total / settings.connections
         kept = {
@@ -97,16 +97,32 @@ class Limits:
             Rank.VIEWER: int(settings.kept_for_viewers * share),
         }
         self.connections = Quota("connections", total, settings.connections_per_user, kept)
-        self.requests = Quota("requests under way", total, settings.requests_per_user, kept)
-        self.listeners = Quota(
-            "event streams", MAX_LISTENERS, settings.listeners_per_user, _KEPT_LISTENERS
+        #: what the listener on a network may have besides
+        self.free_descriptors = read_descriptor_limit() - OTHER_DESCRIPTORS - total
+        # callers over the network take nothing from those of this host
+        self._requests, self._listeners = (
+            {is_remote: Quota(what, most, per_user, kept_of_it) for is_remote in (False, True)}
+            for what, most, per_user, kept_of_it in (
+                ("requests under way", total, settings.requests_per_user, kept),
+                ("event streams", MAX_LISTENERS, settings.listeners_per_user, _KEPT_LISTENERS),
+            )
         )
+
+    def find_requests(self, peer: Peer | None) -> Quota:
+        """The slots for requests under way of callers such as this one."""
+        return self._requests[peer is not None and peer.caller is not None]
+
+    def find_listeners(self, peer: Peer | None) -> Quota:
+        """The slots for event streams."""
+        return self._listeners[peer is not None and peer.caller is not None]
 
 
 class PeerProtocol(H11Protocol):
     """HTTP/1.1 with the peer's credentials from the kernel, and a timeout for each part of a request."""
 
     peer: Peer | None = None
+    #: bytes that the peer may leave unread before the time of its answer begins
+    unread_bytes = 0
     _holds_slot = False
     _head_timer: asyncio.TimerHandle | None = None
     _answer_timer: asyncio.TimerHandle | None = None
@@ -119,11 +135,9 @@ class PeerProtocol(H11Protocol):
         """Reads the peer's credentials once for each connection."""
         super().connection_made(transport)
         # pause_writing starts the timeout as soon as the peer leaves a byte unread
-        transport.set_write_buffer_limits(high=0)
-        self.peer = read_peer(transport.get_extra_info("socket"))
-        self.app_state = {**self.app_state, "peer": self.peer}
+        transport.set_write_buffer_limits(high=self.unread_bytes, low=0)
         try:
-            self._limits.connections.take(self.peer, self._limits.access.find_rank(self.peer))
+            self.take_slot(transport)
         except VgpumgrError as error:
             self._refuse(error)
             return
@@ -136,8 +150,18 @@ class PeerProtocol(H11Protocol):
         self._stop_answer_timer()
         if self._holds_slot:
             self._holds_slot = False
-            self._limits.connections.give_back(self.peer)
+            self.give_slot_back()
         super().connection_lost(exc)
+
+    def take_slot(self, transport: asyncio.Transport) -> None:
+        """Says in the state of each request who calls. Raises TooManyRequestsError, DaemonBusyError."""
+        self.peer = read_peer(transport.get_extra_info("socket"))
+        self.app_state = {**self.app_state, "peer": self.peer}
+        self._limits.connections.take(self.peer, self._limits.access.find_rank(self.peer))
+
+    def give_slot_back(self) -> None:
+        """Frees what ``take_slot`` took."""
+        self._limits.connections.give_back(self.peer)
 
     def data_received(self, data: bytes) -> None:
         """Starts the timeout of each request's head, also of the second request of a connection."""

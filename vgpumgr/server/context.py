@@ -11,6 +11,8 @@ from vgpumgr.server.access import Access
 from vgpumgr.server.audit import AuditLog, RefusalLog
 from vgpumgr.server.connections import Limits
 from vgpumgr.server.events import EventHub
+from vgpumgr.server.gatekeeper import Gatekeeper
+from vgpumgr.server.listener import Listener
 from vgpumgr.server.operations import Operations
 from vgpumgr.server.pool_reader import PoolReader
 from vgpumgr.server.responses import ResponseCache
@@ -36,3 +38,5 @@ class Context:
     refusals: RefusalLog
     configuration: Configuration
     machine: Machine
+    gatekeeper: Gatekeeper
+    listener: Listener | None = None

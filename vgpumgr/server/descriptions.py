@@ -209,6 +209,7 @@ FIELDS = {
     "AttachBody.claim": "of the pool, in the place of a profile and a GPU",
     "StartRunBody.profile": "a MIG profile or a share; empty with claim",
     "bind_claim.claim": "name of the claim",
+    "read_notice.claim": "name of the claim",
     "StartRunBody.claim": "of the pool, in the place of a profile and a GPU",
     "why.claim": "of the pool, in the place of a profile and a GPU",
     "profiles": "MIG profiles, and how many more fit",

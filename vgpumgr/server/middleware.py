@@ -15,16 +15,23 @@ from urllib.parse import unquote
 
 from vgpumgr.errors import (
     AccessDeniedError,
+    AuthenticationError,
     MethodNotAllowedError,
     RequestTimeoutError,
     RequestTooLargeError,
     RouteNotFoundError,
+    TooManyRequestsError,
     VgpumgrError,
 )
 from vgpumgr.host.sockets import Peer
+from vgpumgr.model.callers import NetworkCaller
+from vgpumgr.model.page import PAGE, SECURITY_HEADERS
 from vgpumgr.model.routes import ROUTES, SYSTEM_ROUTES, Role, Route
 from vgpumgr.server.context import Context
-from vgpumgr.server.page import Page
+from vgpumgr.server.gatekeeper import check_sender
+from vgpumgr.server.listener import Connection
+from vgpumgr.server.page import Page, PageAnswer
+from vgpumgr.server.page_sessions import KEY, LOGIN, MAX_FORM_BYTES, read_form, redirect, show_form
 from vgpumgr.server.responses import encode_error, list_headers
 
 Message = MutableMapping[str, Any]
@@ -38,6 +45,7 @@ _SEGMENT = r"((?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)"
 #: refused in a decoded parameter: characters that end a segment or a line, and dot segments
 _NOT_A_NAME = re.compile(r"[\x00-\x1f\x7f/]|^\.{1,2}$")
 _STREAM = "stream_events"
+_NETWORK_HEADERS = (("Cache-Control", "no-store"), *SECURITY_HEADERS)
 _HINT = "vgpumgr api GET /1.0/openapi.json"
 
 
@@ -105,7 +113,15 @@ class Middleware:
         if scope["type"] != "http":
             return
         peer: Peer | None = scope["state"].get("peer")
+        connection: Connection | None = scope["state"].get("connection")
         try:
+            if connection is not None:
+                send = _secure(send)
+                peer = Peer.from_network(NetworkCaller(connection.origin.address))
+                if answer := await self._enter_page(scope, receive, connection):
+                    await _send_page(send, answer)
+                    return
+                peer = self._authenticate(scope, connection)
             if self._page.serves(scope["raw_path"]):
                 self._context.access.check(peer, Role.VIEWER)
                 await self._serve_page(scope, send)
@@ -117,20 +133,65 @@ class Middleware:
             if route.cached and await self._serve_cached(scope, send):
                 return
             rank = self._context.access.find_rank(peer)
-            with self._context.limits.requests.hold(peer, rank):
+            with self._context.limits.find_requests(peer).hold(peer, rank):
                 body = await self._read_body(receive)
                 if body is not None:
                     await self._app(scope, _replay(body, receive), send)
-        except AccessDeniedError as error:
+        except (AccessDeniedError, AuthenticationError) as error:
             self._context.refusals.note(peer, scope["method"], scope["raw_path"].decode("latin-1"))
             await _send_error(send, error)
         except VgpumgrError as error:
             await _send_error(send, error)
+        finally:
+            if connection is not None:
+                connection.caller = None
+
+    def _authenticate(self, scope: Message, connection: Connection) -> Peer:
+        """Who calls over the network. Raises as ``Gatekeeper.authenticate``."""
+        peer = self._context.gatekeeper.authenticate(
+            connection.origin, scope["headers"], for_page=self._page.serves(scope["raw_path"])
+        )
+        scope["state"]["peer"] = peer
+        connection.caller = peer.caller
+        return peer
+
+    async def _enter_page(
+        self, scope: Message, receive: Receive, connection: Connection
+    ) -> PageAnswer | None:
+        """What leads a browser to a session; None for all other requests. Raises as ``Gatekeeper.log_in``."""
+        gatekeeper, headers = self._context.gatekeeper, scope["headers"]
+        asked = (scope["method"], scope["raw_path"].decode("latin-1"))
+        if asked == ("GET", "/"):
+            return redirect()
+        if asked == ("POST", KEY):
+            check_sender(headers)
+            return gatekeeper.exchange(connection.origin, headers)
+        if asked == ("POST", LOGIN):
+            return await self._log_in(scope, receive, connection)
+        if asked == ("GET", f"{PAGE}/"):
+            try:
+                gatekeeper.authenticate(connection.origin, headers, for_page=True)
+            except AuthenticationError:
+                return show_form()
+        return None
+
+    async def _log_in(self, scope: Message, receive: Receive, connection: Connection) -> PageAnswer:
+        """A session, or the form again, with the reason. A browser says which page sends a form."""
+        check_sender(scope["headers"])
+        if b"origin" not in dict(scope["headers"]):
+            raise AccessDeniedError("the request comes from no page")
+        secret = read_form(await self._read_body(receive, MAX_FORM_BYTES) or b"") or "-"
+        try:
+            return self._context.gatekeeper.log_in(connection.origin, secret)
+        except (AuthenticationError, AccessDeniedError, TooManyRequestsError) as error:
+            who = Peer.from_network(NetworkCaller(connection.origin.address))
+            self._context.refusals.note(who, scope["method"], LOGIN)
+            return show_form(f"{error.error}: {error.why}", error.http_status)
 
     def _admit(self, scope: Message, peer: Peer | None) -> Route:
         """The route of an admitted request. A caller without a role does not learn which routes exist."""
         access = self._context.access
-        access.check(peer, Role.VIEWER)
+        access.check(peer, Role.TENANT)
         if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
             raise _too_large()
         route = self._routes.find(scope["method"], scope["raw_path"].decode("latin-1"))
@@ -140,7 +201,7 @@ class Middleware:
                 raise _too_large()
         return route
 
-    async def _read_body(self, receive: Receive) -> bytes | None:
+    async def _read_body(self, receive: Receive, most: int = MAX_BODY_BYTES) -> bytes | None:
         """The whole body within its time; None if the caller hangs up."""
         body = bytearray()
         try:
@@ -150,7 +211,7 @@ class Middleware:
                     if message["type"] != "http.request":
                         return None
                     body += message.get("body", b"")
-                    if len(body) > MAX_BODY_BYTES:
+                    if len(body) > most:
                         raise _too_large()
                     if not message.get("more_body", False):
                         return bytes(body)
@@ -163,10 +224,7 @@ class Middleware:
     async def _serve_page(self, scope: Message, send: Send) -> None:
         """A file of the web page. Raises as ``Page.find``."""
         found = await asyncio.to_thread(self._page.find, scope["method"], scope["raw_path"])
-        headers = [(name.lower().encode(), value.encode()) for name, value in found.headers]
-        headers.append((b"content-length", b"%d" % len(found.body)))
-        await send({"type": "http.response.start", "status": found.status, "headers": headers})
-        await send({"type": "http.response.body", "body": found.body})
+        await _send_page(send, found)
 
     async def _serve_cached(self, scope: Message, send: Send) -> bool:
         if scope["query_string"]:
@@ -200,6 +258,27 @@ def _too_large() -> RequestTooLargeError:
         "the request is too large",
         why=f"bodies may have {MAX_BODY_BYTES} bytes, addresses {MAX_TARGET_BYTES}",
     )
+
+
+def _secure(send: Send) -> Send:
+    """Adds to an answer over the network what holds a browser to it, and keeps it out of caches."""
+    more = [(name.lower().encode(), value.encode()) for name, value in _NETWORK_HEADERS]
+
+    async def send_secured(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            given = {name for name, _ in message["headers"]}
+            added = [one for one in more if one[0] not in given]
+            message = {**message, "headers": [*message["headers"], *added]}
+        await send(message)
+
+    return send_secured
+
+
+async def _send_page(send: Send, found: PageAnswer) -> None:
+    headers = [(name.lower().encode(), value.encode()) for name, value in found.headers]
+    headers.append((b"content-length", b"%d" % len(found.body)))
+    await send({"type": "http.response.start", "status": found.status, "headers": headers})
+    await send({"type": "http.response.body", "body": found.body})
 
 
 async def _send_error(send: Send, error: VgpumgrError) -> None:

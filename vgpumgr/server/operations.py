@@ -98,12 +98,13 @@ class Operations:
             OperationDocument(
                 id=secrets.token_hex(8), operation=route.operation,
                 subject=None if subject is None else str(subject), status="waiting", uid=peer.uid,
+                caller=None if peer.caller is None else str(peer.caller),
                 created_s=now_s, updated_s=now_s, cancellable=route.cancellable, progress=[],
                 result=None, error=None,
             )
         )  # fmt: skip
         entry = {
-            "event": "operation", "uid": peer.uid, "pid": peer.pid, "operation": route.operation,
+            "event": "operation", **peer.identify(), "operation": route.operation,
             "params": dict(params), "id": operation.document.id,
         }  # fmt: skip
         self._pool.submit(lambda application: self._work(operation, entry, application, work), rank)

@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 from vgpumgr.app.application import Application
 from vgpumgr.app.operations.claims import recover_uses
@@ -28,6 +29,7 @@ from vgpumgr.pool.membership import (
     write_seen,
 )
 from vgpumgr.server.context import Context
+from vgpumgr.server.pool_events import list_events
 from vgpumgr.state.leases import SeenPool
 
 #: between looks whether the machine is in a pool
@@ -36,6 +38,8 @@ LOOK_S = 0.5
 RETRY_S = 2.0
 #: so often what the store calls used is compared with what is attached: seconds
 COMPARE_S = 60.0
+#: so often leases that end are compared with what is attached by them: seconds
+ENDS_S = 5.0
 #: a store that does not answer is not waited for longer at the end
 _END_S = 10.0
 
@@ -46,8 +50,16 @@ Report = Callable[[SeenPool | VgpumgrError], None]
 class PoolServer:
     """From ``start`` to ``close``: serves whenever the machine is in a pool and no other process does."""
 
-    def __init__(self, machine: Machine, clock: Clock, report: Report) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        clock: Clock,
+        report: Report,
+        report_claims: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _events: None,
+    ) -> None:
         self._machine = machine
+        self._report_claims = report_claims
+        self._seen: SeenPool | None = None
         self._clock = clock
         self._report = report
         self._said: object = None
@@ -78,7 +90,7 @@ class PoolServer:
         stamp = read_stamp(self._machine)
         membership = read_membership(self._machine)
         if membership is None or membership.host is None or is_leaving(self._machine):
-            self._said = None
+            self._said = self._seen = None
             return
         with open_pool_of(self._machine) as pool:
             pool.serve(lambda: self._is_over(stamp), lambda _text: None, self._hear, BY_DAEMON)
@@ -87,6 +99,10 @@ class PoolServer:
         return self._end.is_set() or read_stamp(self._machine) != stamp or is_leaving(self._machine)
 
     def _hear(self, seen: SeenPool) -> None:
+        if events := list_events(self._seen, seen):
+            self._report_claims(events)
+        if seen.is_answering:
+            self._seen = seen
         if self._said != (said := (seen.text, seen.is_answering)):
             self._said = said
             self._report(seen)
@@ -108,8 +124,12 @@ class PoolServer:
 
 
 @asynccontextmanager
-async def serve_pool(context: Context) -> AsyncIterator[None]:
-    """Serves until the end of the block, unless the configuration says otherwise; reports what changes."""
+async def serve_pool(
+    context: Context, ask: Callable[[str], None] = lambda _reason: None
+) -> AsyncIterator[None]:
+    """Serves until the end of the block, unless the configuration says otherwise; reports what changes. ``ask`` asks
+    for a reconcile, where an attachment's lease is over.
+    """
     if not context.configuration.settings.pool.serve:
         yield
         return
@@ -165,11 +185,24 @@ async def serve_pool(context: Context) -> AsyncIterator[None]:
             with contextlib.suppress(RuntimeError):  # the daemon ends
                 loop.call_soon_threadsafe(due.set)
 
-    server = PoolServer(context.machine, context.clock, report)
+    def report_claims(events: Sequence[Mapping[str, Any]]) -> None:
+        context.cache.forget()
+        for event in events:
+            context.hub.publish("claim", **event)
+
+    async def end_what_is_over() -> None:
+        while True:
+            await asyncio.sleep(ENDS_S)
+            seen = await asyncio.to_thread(read_seen, context.machine)
+            if seen is not None and any(one.ending_since_s is not None for one in seen.leases):
+                ask("a lease ends")
+
+    server = PoolServer(context.machine, context.clock, report, report_claims)
     server.start()
-    comparing = asyncio.create_task(compare_when_due())
+    tasks = [asyncio.create_task(one()) for one in (compare_when_due, end_what_is_over)]
     try:
         yield
     finally:
-        comparing.cancel()
+        for task in tasks:
+            task.cancel()
         await asyncio.to_thread(server.close)

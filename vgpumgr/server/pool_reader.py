@@ -18,6 +18,7 @@ from vgpumgr.model.frozen import dataclass
 from vgpumgr.pool.control.records import View
 from vgpumgr.pool.membership import Pool, open_pool_of, read_stamp
 from vgpumgr.pool.operations import PoolOperations
+from vgpumgr.pool.scope import TenantPool
 
 #: so long a caller waits for the store
 BOUND_S = 5.0
@@ -49,8 +50,13 @@ class PoolSnapshot:
     """What one read found. Any thread may ask it."""
 
     def __init__(self, pool: Pool) -> None:
-        self.operations = PoolOperations(ReadPool(pool))
+        self._pool = ReadPool(pool)
+        self.operations = PoolOperations(self._pool)
         self._bodies: dict[tuple[str, ...], bytes] = {}
+
+    def for_tenant(self, tenant: str | None) -> PoolOperations:
+        """The operations, of which a tenant sees its own claims only; None: all."""
+        return self.operations if tenant is None else PoolOperations(TenantPool(self._pool, tenant))
 
     def find_body(self, asked: tuple[str, ...]) -> bytes | None:
         """The answer to the same question."""
@@ -96,6 +102,12 @@ class PoolReader:
         self._reading: asyncio.Future[_Found] | None = None
         self._began_s = 0.0
         self._thread: threading.Thread | None = None
+        self._is_outdated = False
+
+    def forget(self) -> None:
+        """The pool was changed: what was read before, or is being read, serves no later question."""
+        self._found = None
+        self._is_outdated = self._reading is not None
 
     async def close(self) -> None:
         """Waits a moment for the read that is under way; one that hangs ends with the process."""
@@ -110,6 +122,8 @@ class PoolReader:
         """The pool as it was at most so long ago; not as it was before a change that the daemon has seen, unless
         ``after_changes`` is false. Raises PoolNotFoundError, and PoolStoreError after a bounded time.
         """
+        while self._is_outdated and self._reading is not None:
+            await self._wait(self._reading)
         found = self._found
         if found is None or not self._is_fresh(found, max_age_s, after_changes):
             found = await self._wait(self._reading or self._begin())
@@ -146,9 +160,11 @@ class PoolReader:
 
         def end(result: PoolSnapshot | VgpumgrError) -> None:
             self._reading = None
-            self._found = _Found(result, began_s, epoch, stamp)
+            found = _Found(result, began_s, epoch, stamp)
+            self._found = None if self._is_outdated else found
+            self._is_outdated = False
             if not reading.done():
-                reading.set_result(self._found)
+                reading.set_result(found)
 
         def work() -> None:
             result: PoolSnapshot | VgpumgrError

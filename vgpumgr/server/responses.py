@@ -15,6 +15,7 @@ from vgpumgr.app.documents.attachments import AttachmentDocument, VmShowDocument
 from vgpumgr.app.documents.base import SCHEMA, Document
 from vgpumgr.app.documents.gpus import GpuDocument, GpuListDocument, GpuShowDocument
 from vgpumgr.errors import (
+    AuthenticationError,
     DaemonBusyError,
     MethodNotAllowedError,
     PreconditionError,
@@ -58,6 +59,8 @@ def list_headers(error: VgpumgrError) -> list[tuple[str, str]]:
     """What an error says besides itself: when to ask a busy daemon again, which methods a path has."""
     if isinstance(error, MethodNotAllowedError):
         return [("Allow", ", ".join(error.allowed))]
+    if isinstance(error, AuthenticationError):
+        return [("WWW-Authenticate", "Bearer")]
     is_busy = isinstance(error, DaemonBusyError | TooManyRequestsError)
     return [("Retry-After", RETRY_S)] if is_busy else []
 

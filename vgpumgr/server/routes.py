@@ -50,6 +50,8 @@ from vgpumgr.model.request import MAX_HELLO_TIMEOUT_S, AttachRequest
 from vgpumgr.model.routes import OPERATIONS, ROUTES, SYSTEM_ROUTES, Kind, Route
 from vgpumgr.server.context import Context
 from vgpumgr.server.descriptions import add_descriptions
+from vgpumgr.server.pool_changes import MODELS as CHANGE_MODELS
+from vgpumgr.server.pool_changes import PoolChanges
 from vgpumgr.server.pool_routes import MODELS as POOL_MODELS
 from vgpumgr.server.pool_routes import PoolRoutes
 from vgpumgr.server.responses import (
@@ -64,13 +66,17 @@ from vgpumgr.server.system_routes import MAX_WAIT_S, MODELS, TEXTS, SystemRoutes
 
 def add_system_routes(api: FastAPI, context: Context) -> None:
     """Adds what the daemon answers itself; the table says where, and who may call it."""
-    parts = (SystemRoutes(context, describe_api), PoolRoutes(context))
+    parts = (SystemRoutes(context, describe_api), PoolRoutes(context), PoolChanges(context))
     for route in SYSTEM_ROUTES:
         text = TEXTS.get(route.operation)
         content: dict[str, Any] = (
             {"content": {text: {}}}
             if text
-            else {"model": (MODELS | POOL_MODELS).get(route.operation, OperationShowDocument)}
+            else {
+                "model": (MODELS | POOL_MODELS | CHANGE_MODELS).get(
+                    route.operation, OperationShowDocument
+                )
+            }
         )
         status = 202 if route.operation == "cancel_operation" else 200
         responses: Responses = {status: {**content, "description": route.summary}}
@@ -110,10 +116,27 @@ def add_endpoint(
         status_code=status,
         dependencies=[Depends(check_role)],
         include_in_schema=in_schema,
-        openapi_extra={"x-role": route.role.name.lower(), "x-kind": str(route.kind)},
+        openapi_extra={
+            "x-role": route.role.name.lower(),
+            "x-kind": str(route.kind),
+            "x-tenant": route.tenant,
+            "x-local": route.local,
+        },
     )
 
 
+#: of the listener on a network
+SECURITY_SCHEMES: dict[str, Any] = {
+    "token": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A token of vgpumgr token create.",
+    },
+    "certificate": {
+        "type": "mutualTLS",
+        "description": "A client's certificate, for whose subject there is a token.",
+    },
+}
 Endpoint = Callable[..., Awaitable[Response]]
 Responses = dict[int | str, dict[str, Any]]
 IF_MATCH = "if_match"
@@ -135,6 +158,9 @@ def describe_api() -> dict[str, Any]:
     errors: Responses = {"default": {"model": ErrorDocument, "description": "An error."}}
     document = build_api(context, functools.partial(FastAPI, responses=errors)).openapi()
     add_descriptions(document)
+    document["components"]["securitySchemes"] = SECURITY_SCHEMES
+    # of the three one is enough; on the daemon's socket the kernel names the caller
+    document["security"] = [{}, *({name: []} for name in SECURITY_SCHEMES)]
     return document
 
 
@@ -292,7 +318,8 @@ def _call(
 ) -> Document:
     """Runs an operation. Checks the caller's role independently of the way of the request."""
     context.access.authorize(peer, route.operation)
-    with acting_for(peer.uid if peer else None):
+    remote = peer.caller if peer else None
+    with acting_for(str(remote) if remote else peer.uid if peer else None):
         document: Document = getattr(application, route.operation)(**params)
     return document
 

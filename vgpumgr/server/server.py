@@ -38,9 +38,11 @@ from vgpumgr.server.audit import FILE_NAME, AuditLog, RefusalLog
 from vgpumgr.server.connections import DESCRIPTORS, Limits, PeerProtocol, QuietLoop
 from vgpumgr.server.context import Context
 from vgpumgr.server.events import EventHub
+from vgpumgr.server.gatekeeper import Gatekeeper
 from vgpumgr.server.health import hear_gpus
 from vgpumgr.server.limits import watch_limits
 from vgpumgr.server.links import serve_links
+from vgpumgr.server.listener import Listener, open_listener
 from vgpumgr.server.middleware import Middleware
 from vgpumgr.server.operations import Operations
 from vgpumgr.server.pool_host import serve_pool
@@ -52,6 +54,8 @@ from vgpumgr.server.runs import watch_runs
 from vgpumgr.server.sampling import keep_history
 from vgpumgr.server.settings import Configuration, read_configuration
 from vgpumgr.server.workers import Opener, WorkerPools
+from vgpumgr.state.tokens import FILE_NAME as TOKENS
+from vgpumgr.state.tokens import TokenStore
 
 SOCKET = "vgpumgr.sock"
 _MAX_HEAD_BYTES = 32 << 10
@@ -68,6 +72,18 @@ class DaemonServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, context: Context) -> None:
         super().__init__(config)
         self._context = context
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn; then the network's connections are accepted, too."""
+        await super().startup(sockets)
+        if self._context.listener is not None:
+            self._context.listener.start(self.config, self.server_state, self.lifespan.state)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn."""
+        if self._context.listener is not None:
+            self._context.listener.close()
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """SIGTERM, SIGINT. uvicorn would raise the signal again, and end us before we drain."""
@@ -108,7 +124,11 @@ async def serve(
     asyncio.get_running_loop().set_exception_handler(QuietLoop())
     with open_metrics(machine) as metrics:
         limits = Limits(settings.limits, access or read_access())
-        context = build_context(machine, WorkerPools(opener), limits, metrics, configuration)
+        gatekeeper = Gatekeeper(TokenStore(machine.state_dir / TOKENS), SystemClock())
+        network = open_listener(settings.listen, machine, limits, gatekeeper)
+        context = build_context(
+            machine, WorkerPools(opener), limits, metrics, configuration, gatekeeper, network
+        )
         server = DaemonServer(_configure(context), context)
         try:
             sources = sources or find_sources(machine)
@@ -117,7 +137,7 @@ async def serve(
                 hear_gpus(context, sources),
                 watch_limits(context, sources),
                 watch_runs(context, reconciler),
-                serve_pool(context),
+                serve_pool(context, reconciler.ask),
                 serve_links(context),
                 keep_history(context),
             ):
@@ -142,6 +162,8 @@ def build_context(
     limits: Limits,
     metrics: MetricsService,
     configuration: Configuration | None = None,
+    gatekeeper: Gatekeeper | None = None,
+    network: Listener | None = None,
 ) -> Context:
     """The parts of a daemon; needs a running event loop."""
     clock = SystemClock()
@@ -166,6 +188,8 @@ def build_context(
         refusals=RefusalLog(audit),
         configuration=configuration or Configuration(),
         machine=machine,
+        gatekeeper=gatekeeper or Gatekeeper(TokenStore(machine.state_dir / TOKENS), clock),
+        listener=network,
     )
 
 

@@ -14,6 +14,7 @@ import stat
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -145,6 +146,43 @@ class LimitSettings(_Table):
         return self
 
 
+class ListenSettings(_Table):
+    """``[listen]``: the API on a network, for who has a token or a certificate."""
+
+    address: str = Field(
+        default="", description='IP address to listen on, "::" or "0.0.0.0" for all; "": none'
+    )
+    port: int = Field(default=8443, ge=0, le=65535, description="TCP port")
+    certificate: str = Field(
+        default="", description='PEM file with its chain; "": one that vgpumgr makes'
+    )
+    key: str = Field(default="", description="PEM file of its key, without a password")
+    client_ca: str = Field(
+        default="", description='PEM file of who signs certificates of clients; "": none is taken'
+    )
+    connections: int = Field(default=256, ge=4, le=65536, description="in total")
+    connections_per_address: int = Field(default=32, ge=1, description="at a time")
+    handshake_s: float = Field(
+        default=10, gt=0, le=60, description="seconds for the handshake of TLS"
+    )
+
+    @model_validator(mode="after")
+    def _check_files(self) -> Self:
+        if self.address:
+            try:
+                ip_address(self.address)
+            except ValueError:
+                raise ValueError(f"{self.address!r} is no IP address") from None
+        if bool(self.certificate) != bool(self.key):
+            raise ValueError("certificate and key are given together, or neither of them")
+        relative = [
+            one for one in (self.certificate, self.key, self.client_ca) if one[:1] not in "/"
+        ]
+        if relative:
+            raise ValueError(f"{relative[0]} is no absolute path")
+        return self
+
+
 class Settings(_Table):
     """All of the file."""
 
@@ -153,6 +191,7 @@ class Settings(_Table):
     repair: RepairSettings = RepairSettings()
     history: HistorySettings = HistorySettings()
     limits: LimitSettings = LimitSettings()
+    listen: ListenSettings = ListenSettings()
     pool: PoolSettings = PoolSettings()
     link: LinkSettings = LinkSettings()
 

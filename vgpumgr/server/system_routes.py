@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from vgpumgr import __version__
 from vgpumgr.app.documents.base import Document
 from vgpumgr.app.documents.operations import (
+    AccessDocument,
     AuditListDocument,
     ConfigDocument,
     HistoryDocument,
@@ -24,6 +25,7 @@ from vgpumgr.app.documents.operations import (
 )
 from vgpumgr.errors import VgpumgrError
 from vgpumgr.host.sockets import Peer
+from vgpumgr.model.callers import ROLE_NAMES
 from vgpumgr.model.routes import Role
 from vgpumgr.server.audit import MAX_ENTRIES
 from vgpumgr.server.context import Context
@@ -69,6 +71,10 @@ EXTENSIONS = (
     "audit-entries",
     "page",
     "pool",
+    "claim-changes",
+    "listener",
+    "pool-commands",
+    "pool-reservations",
 )
 #: answers that are no documents
 TEXTS = {"stream_events": "text/event-stream", "read_metrics": "text/plain"}
@@ -79,7 +85,9 @@ MODELS: dict[str, type[Document]] = {
     "list_operations": OperationListDocument,
     "read_history": HistoryDocument,
     "list_audit": AuditListDocument,
+    "show_access": AccessDocument,
 }
+_ROLE_WORDS: dict[Role, Any] = {role: name for name, role in ROLE_NAMES.items()}
 Id = Annotated[str, Path(alias="id", pattern="^[0-9a-f]{1,16}$", description="or its beginning")]
 
 
@@ -92,13 +100,15 @@ class SystemRoutes:
 
     async def show_server(self, request: Request) -> Response:
         """Which daemon answers."""
+        listener = self._context.listener
         return answer_document(
             ServerDocument(
                 version=__version__,
                 api_extensions=self._list_extensions(),
                 pid=os.getpid(),
                 machine=self._context.machine.name,
-                role="admin" if request.state.role is Role.ADMIN else "viewer",
+                role="admin" if request.state.role >= Role.ADMIN else "viewer",
+                listener=listener.describe() if listener else None,
                 running_operations=self._context.operations.count_running(),
                 pool=self._context.pool.is_member(),
             )
@@ -108,6 +118,19 @@ class SystemRoutes:
         """Without what this daemon's configuration switches off."""
         keeps = self._context.configuration.settings.history.keep
         return [name for name in EXTENSIONS if keeps or name != "history"]
+
+    async def show_access(self, request: Request) -> Response:
+        """Who calls."""
+        peer: Peer = request.state.peer
+        caller = peer.caller
+        return answer_document(
+            AccessDocument(
+                caller=str(peer),
+                role=_ROLE_WORDS[request.state.role],
+                tenant=caller.tenant if caller else None,
+                expires_s=self._context.gatekeeper.read_expiry_s(caller) if caller else None,
+            )
+        )
 
     async def show_config(self) -> Response:
         """What this daemon was configured to."""
@@ -206,7 +229,7 @@ class _EventStream(StreamingResponse):
         """See Starlette."""
         rank = self._context.access.find_rank(self._peer)
         try:
-            with self._context.limits.listeners.hold(self._peer, rank):
+            with self._context.limits.find_listeners(self._peer).hold(self._peer, rank):
                 await super().__call__(scope, receive, send)
         except VgpumgrError as error:
             await answer_error(error)(scope, receive, send)

@@ -6,6 +6,7 @@ Implemented by ``pool.leases``, and given into operations: steps and planners kn
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
 from typing import ClassVar, Protocol
 
 from vgpumgr.errors import ClaimUnusableError, PoolNotFoundError
@@ -95,12 +96,61 @@ class ClaimUse:
 
 @dataclass(frozen=True, slots=True)
 class SeenLease:
-    """A lease of this host, as it was read last. ``gpus`` are UUIDs."""
+    """A lease of this host, as it was read last. ``gpus`` are UUIDs. ``notice`` says that it ends, and why;
+    ``ending_since_s`` by CLOCK_BOOTTIME since when it is to end.
+    """
 
     claim: str
     token: int
     gpus: tuple[str, ...]
     is_ending: bool = False
+    tenant: str = ""
+    #: of each GPU, in thousandths, and its memory and percent of its time; None of both: all of it
+    milli: int = 0
+    memory_bytes: int | None = None
+    compute_percent: float | None = None
+    notice: str = ""
+    ending_since_s: float | None = None
+    IGNORES_UNKNOWN: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class SeenWait:
+    """A claim that waits. ``since_s`` is of the clock that counts from the boot, when it was seen to wait."""
+
+    claim: str
+    tenant: str
+    since_s: float
+    why: str = ""
+    IGNORES_UNKNOWN: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class SeenTenant:
+    """What a tenant may have (None: no limit), has, and waits for; thousandths of GPUs. The tenant without a name has
+    the claims that name none.
+    """
+
+    name: str
+    quota_milli: int | None
+    allocated_milli: int
+    waiting: int
+    oldest_since_s: float | None = None
+    IGNORES_UNKNOWN: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class SeenQueue:
+    """The queue of the pool and its tenants, as the process that leads sees them. Lists are bounded; ``count`` is how
+    many claims wait in all, and ``hosts`` how many hosts are in each state.
+    """
+
+    boot: str
+    waiting: tuple[SeenWait, ...] = ()
+    tenants: tuple[SeenTenant, ...] = ()
+    hosts: dict[str, int] = field(default_factory=dict)
+    count: int = 0
+    IGNORES_UNKNOWN: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +184,8 @@ class SeenPool:
     revision: int = 0
     #: whether the pool does not have this host any more, so that its leases are over
     is_removed: bool = False
+    #: None: another host leads
+    queue: SeenQueue | None = None
     #: of attachments whose GPUs are those of other hosts; empty in the file, which another process writes
     links: tuple[SeenLink, ...] = ()
     IGNORES_UNKNOWN: ClassVar[bool] = True

@@ -1,10 +1,11 @@
 /** What the page can do: each is a request with a dry run, and the command line that does the same. */
 
-import type { GpuDocument, InstanceDocument, VmDocument } from "./api";
+import type { GpuDocument, InstanceDocument, PhysicalDocument, VgpuDocument, VmDocument } from "./api";
 import { line, withInput } from "./commands";
 import { place } from "./format";
 import { getState } from "./store";
 import { T } from "./texts";
+import type { Named } from "./vgpu";
 
 export interface Action {
   title: string;
@@ -96,6 +97,57 @@ export function destroy(gpu: GpuDocument, instance: InstanceDocument): Action {
     command: line("mig", "destroy", name),
   };
 }
+
+/** A UUID of version 4. `crypto.randomUUID` is not there over plain HTTP, which Cockpit may use. */
+export function makeUuid(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  bytes[6] = ((bytes[6] ?? 0) & 0x0f) | 0x40;
+  bytes[8] = ((bytes[8] ?? 0) & 0x3f) | 0x80;
+  const text = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  return text.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+}
+
+export interface VgpuChoice {
+  gpu: Named;
+  type: string;
+  uuid: string;
+  define: boolean;
+  auto: boolean;
+}
+
+export const createVgpu = ({ gpu, type, uuid, define, auto }: VgpuChoice): Action => ({
+  title: T.createVgpuTitle(type, gpu.name),
+  path: "/1.0/vgpus",
+  body: { type, gpu: gpu.selector, uuid, define, auto },
+  command: line("mdev", "create", type, "--gpu", gpu.name, "--uuid", uuid, define && "--define", auto && "--auto"),
+});
+
+export type VgpuVerb = "delete" | "start" | "stop" | "adopt";
+
+export function changeVgpu(verb: VgpuVerb, vgpu: VgpuDocument): Action {
+  const name = vgpu.uuid ?? vgpu.parent;
+  return {
+    title: T.vgpuName(T.vgpuVerbs[verb], vgpu.type, name),
+    path: `/1.0/vgpus/${encodeURIComponent(name)}/${verb}`,
+    body: {},
+    command: line("mdev", verb, name),
+  };
+}
+
+/** `count`: null is all of them. */
+export const enableVfs = ({ address }: PhysicalDocument, count: number | null, persist: boolean): Action => ({
+  title: T.enableVfsTitle(address),
+  path: "/1.0/vfs/enable",
+  body: { selector: address, count, persist },
+  command: line("vf", "enable", address, count !== null && "--count", count !== null && String(count), persist && "--persist"),
+});
+
+export const disableVfs = ({ address }: PhysicalDocument): Action => ({
+  title: T.disableVfsName(address),
+  path: "/1.0/vfs/disable",
+  body: { selector: address },
+  command: line("vf", "disable", address),
+});
 
 export function recover(release: boolean, readd: boolean): Action {
   return {

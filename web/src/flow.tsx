@@ -32,7 +32,8 @@ async function plan(action: Action): Promise<Phase> {
 }
 
 async function begin(action: Action, { plan, etag }: { plan: Plan; etag: string | null }): Promise<Phase> {
-  const held = plan.expected ? { expected: plan.expected } : {};
+  // consent is to what was shown: what is in use only since then is refused
+  const held = { ...(plan.expected && { expected: plan.expected }), ...(plan.concerns.length > 0 && { confirmed: true }) };
   const headers: Record<string, string> = etag ? { "If-Match": etag } : {};
   try {
     const { document } = await ask<OperationShowDocument>(way, "POST", action.path, { ...action.body, ...held }, headers);
@@ -139,7 +140,7 @@ interface PlannedProps {
 function Planned({ plan, warning, onBack, onDo }: PlannedProps) {
   const [begun, setBegun] = useState(false);
   const barrier = useBarrier();
-  const isHard = plan.destructive || plan.disruptive || warning !== undefined;
+  const isHard = plan.destructive || plan.disruptive || plan.concerns.length > 0 || warning !== undefined;
   return (
     <>
       {warning && <p class="note warn">{warning}</p>}
@@ -181,6 +182,7 @@ export function PlanView({ plan }: { plan: Plan }) {
       </ol>
       {plan.destructive && <p class="note warn">{plan.lines.some((line) => line.sign === "-") ? T.destructive : T.turnsMigOff}</p>}
       {plan.disruptive && <p class="note warn">{T.disruptive}</p>}
+      {plan.concerns.map((concern) => <p key={concern} class="note warn">{concern}</p>)}
       {plan.notes.length > 0 && (
         <>
           <h3>{T.reasons}</h3>

@@ -1,19 +1,23 @@
 /** One GPU: its board, what is on it, what still fits, and what can be done. */
 
 import { destroy, detach, drain, setMode } from "./actions";
-import type { GpuDocument, InstanceDocument, MigProfileRow, VgpuTypeDocument } from "./api";
-import { Board, holderOf } from "./board";
-import { FreeOf } from "./free";
+import type { GpuDocument, InstanceDocument, MigProfileRow, PciGpuDocument, SliceDeviceDocument } from "./api";
+import { Board, OtherBoard, holderOf } from "./board";
+import { FreeOf, FreeOfOther } from "./free";
 import { bytes, place, shortModel } from "./format";
 import { Badges, Figures } from "./overview";
 import { ActButton, Button, Fact, Section, Table } from "./parts";
 import { Plots } from "./plots";
 import { openDialog, useStore } from "./store";
 import { T } from "./texts";
+import { Functions, Types, Vgpus } from "./vgpu";
 
 export function GpuView({ uuid }: { uuid: string }) {
   const gpu = useStore((state) => state.gpus.find((other) => other.uuid === uuid));
+  const other = useStore((state) => state.others.find((one) => one.pci === uuid));
+  if (other) return <OtherView gpu={other} />;
   if (!gpu) return <p>{T.notFound} <a href="#/">{T.toOverview}</a></p>;
+  const named = { selector: gpu.uuid, name: String(gpu.index), pci: gpu.pci };
   return (
     <>
       <div class="panel-head">
@@ -26,12 +30,38 @@ export function GpuView({ uuid }: { uuid: string }) {
       <div class="panel"><FreeOf gpu={gpu} /><Board gpu={gpu} /><Figures gpu={gpu} /></div>
       {gpu.instances.length > 0 && <Instances gpu={gpu} />}
       {gpu.shares && gpu.shares.holders.length > 0 && <Shares gpu={gpu} />}
-      {gpu.devices.length > 0 && <Devices gpu={gpu} />}
+      {gpu.devices.length > 0 && <Devices devices={gpu.devices} />}
+      <Vgpus gpu={named} />
       {gpu.mig?.current && <Profiles gpu={gpu} />}
-      <Types gpu={gpu} />
+      <Types gpu={named} />
+      {(gpu.vfs_total ?? 0) > 0 && <Functions gpu={named} />}
       <Plots subject="gpu" name={gpu.uuid} />
       {gpu.processes.length > 0 && <Processes gpu={gpu} />}
       <Facts gpu={gpu} />
+    </>
+  );
+}
+
+/** A GPU that NVML does not know. */
+function OtherView({ gpu }: { gpu: PciGpuDocument }) {
+  const named = { selector: gpu.pci, name: gpu.pci, pci: gpu.pci };
+  return (
+    <>
+      <div class="panel-head"><h1>{gpu.pci}</h1><span>{gpu.model}</span></div>
+      {gpu.drained && <p class="note warn">{gpu.drained.text}</p>}
+      <div class="panel"><FreeOfOther gpu={gpu} /><OtherBoard gpu={gpu} /></div>
+      {gpu.devices.length > 0 && <Devices devices={gpu.devices} />}
+      <Vgpus gpu={named} />
+      <Types gpu={named} />
+      {(gpu.vfs_total ?? 0) > 0 && <Functions gpu={named} />}
+      <Section title={T.facts}>
+        <dl class="facts">
+          <Fact name={T.model}>{gpu.model}</Fact>
+          <Fact name={T.kernelDriver}>{gpu.driver ?? "-"}</Fact>
+          {gpu.numa_node !== null && <Fact name={T.numa(gpu.numa_node)}>{gpu.iommu_group ? T.iommu(gpu.iommu_group.number) : "-"}</Fact>}
+          {gpu.vms.length > 0 && <Fact name={T.vm}>{gpu.vms.join(", ")}</Fact>}
+        </dl>
+      </Section>
     </>
   );
 }
@@ -107,11 +137,11 @@ function Shares({ gpu }: { gpu: GpuDocument }) {
   );
 }
 
-function Devices({ gpu }: { gpu: GpuDocument }) {
+function Devices({ devices }: { devices: readonly SliceDeviceDocument[] }) {
   return (
     <Section title={T.devicesTitle}>
       <Table label={T.devicesTitle} heads={[T.name, T.profile, T.where, T.memory, T.vm]}>
-        {gpu.devices.map((device) => (
+        {devices.map((device) => (
           <tr key={device.name}>
             <td class="mono">{device.name}</td>
             <td>{device.profile}</td>
@@ -126,7 +156,6 @@ function Devices({ gpu }: { gpu: GpuDocument }) {
 }
 
 const NO_PROFILES: readonly MigProfileRow[] = [];
-const NO_TYPES: readonly VgpuTypeDocument[] = [];
 
 function Profiles({ gpu }: { gpu: GpuDocument }) {
   const profiles = useStore((state) => state.profiles.get(gpu.uuid) ?? NO_PROFILES);
@@ -147,25 +176,6 @@ function Profiles({ gpu }: { gpu: GpuDocument }) {
                 <Button label={T.whyTitle(row.name)} onClick={() => openDialog({ kind: "why", profile: row.name, gpu: gpu.uuid, name: String(gpu.index) })}>{T.why}</Button>
               )}
             </td>
-          </tr>
-        ))}
-      </Table>
-    </Section>
-  );
-}
-
-function Types({ gpu }: { gpu: GpuDocument }) {
-  const types = useStore((state) => state.types.get(gpu.uuid) ?? state.types.get(gpu.pci) ?? NO_TYPES);
-  if (!types.length) return null;
-  return (
-    <Section title={T.types}>
-      <Table label={T.types} heads={[T.name, T.memory, T.fits, T.whyLabel]}>
-        {types.map((type) => (
-          <tr key={type.id}>
-            <td>{type.name}</td>
-            <td>{type.framebuffer_bytes === null ? "-" : bytes(type.framebuffer_bytes)}</td>
-            <td>{type.free}</td>
-            <td>{type.reason ?? ""}</td>
           </tr>
         ))}
       </Table>

@@ -153,7 +153,9 @@ interface AuditEntry {
   event?: string;
   operation?: string;
   outcome?: string;
-  uid?: number;
+  uid?: number | null;
+  /** Of a caller over the network. */
+  token?: string | null;
   id?: string;
   params?: Readonly<Record<string, unknown>>;
   [key: string]: unknown;
@@ -182,7 +184,7 @@ export function Audit() {
               <td class="mono">{entry.n}</td>
               <td class="mono">{entry.time_s === undefined ? "-" : moment(entry.time_s)}</td>
               <td>{entry.event}</td>
-              <td>{entry.uid ?? "-"}</td>
+              <td>{entry.uid ?? entry.token ?? "-"}</td>
               <td>{[entry.operation, entry.outcome, entry.id, entry.params && JSON.stringify(entry.params, (_, value: unknown) => names.get(value) ?? value)].filter(Boolean).join(" ")}</td>
             </tr>
           ))}

@@ -12,8 +12,12 @@ import { Refusal, SessionEnded, type Stream, type Transport, Unreachable, ask, o
 /** Events of the last minutes, as the daemon keeps them. */
 const KEPT_EVENTS = 300;
 const KEPT_OPERATIONS = 100;
-/** Milliseconds in which events are gathered before what they concern is read. */
-const GATHER_MS = 20;
+/** Milliseconds in which events are gathered before what they concern is read: those of one change come together. */
+const GATHER_MS = 5;
+/** In a burst what they concern is read this often at most. */
+const SPACING_MS = 100;
+/** What is seen first has the daemon for itself so long. A part that takes longer keeps no other back. */
+const HEAD_START_MS = 150;
 /** What changes without an event (memory, load, counters) is read this often while the page is seen. */
 export const COUNTERS_MS = 10_000;
 /** Every so many times the comparison with the record is read, too: the daemon's own comes as an event. */
@@ -29,6 +33,13 @@ export const get = async <D>(path: string): Promise<D> => (await ask<D>(way, "GE
 type Part = "gpus" | "vms" | "status" | "profiles" | "types" | "operations" | "channels" | "server";
 /** All that events concern; whether the machine is in a pool changes with events of that type alone. */
 const ALL: readonly Part[] = ["gpus", "vms", "status", "profiles", "types", "operations", "channels"];
+
+/** The order in which parts are read: what the overview draws, what fits, and what takes longest. */
+const ORDER: readonly (readonly Part[])[] = [["gpus", "vms", "operations", "server"], ["profiles", "types", "channels"], ["status"]];
+
+/** Changes that leave VMs and their channels as they were. */
+const OF_GPUS_ALONE = new Set(["drain_gpu", "resume_gpu"]);
+const GPUS_ALONE: readonly Part[] = ["gpus", "operations", "profiles", "types", "status"];
 
 const READ: Record<Part, () => Promise<Partial<State>>> = {
   async gpus() {
@@ -80,31 +91,51 @@ function keepNewer(now: readonly OperationDocument[], read: OperationDocument): 
 
 const waiting = new Set<Part>();
 let timer: ReturnType<typeof setTimeout> | undefined;
-let reading: Promise<void> = Promise.resolve();
+let begunAt = -SPACING_MS;
+/** The last read of each part, begun or to come. */
+const last = new Map<Part, Promise<void>>();
+/** Counts connections: what was asked for before the present one is not shown. */
+let era = 0;
 
 /** Reads parts soon; what is asked for meanwhile is read with them. */
 export function refresh(parts: readonly Part[] = ALL): void {
   for (const part of parts) waiting.add(part);
   timer ??= setTimeout(() => {
-    // one after the other: an older answer never replaces a newer one
-    reading = reading.then(readWaiting).catch(report);
     timer = undefined;
-  }, GATHER_MS);
+    readWaiting().catch(report);
+  }, Math.max(GATHER_MS, begunAt + SPACING_MS - performance.now()));
 }
 
+/** What is seen first is asked for first: the daemon answers one read after the other. */
 async function readWaiting(): Promise<void> {
-  const parts = [...waiting];
-  waiting.clear();
-  await Promise.all(parts.map(readPart));
+  if (waiting.has("gpus")) begunAt = performance.now();
+  const all: Promise<unknown>[] = [];
+  for (const group of ORDER) {
+    const reads = Promise.all(group.filter((part) => waiting.has(part)).map(readNext));
+    reads.catch(() => undefined);
+    all.push(reads);
+    await Promise.race([reads, new Promise((resolve) => setTimeout(resolve, HEAD_START_MS))]);
+  }
+  await Promise.all(all);
+}
+
+/** Of a part one read follows the other: an older answer never replaces a newer one. What is asked for while one waits is read with it. */
+function readNext(part: Part): Promise<void> {
+  const next = (last.get(part) ?? Promise.resolve()).catch(() => undefined).then(() => (waiting.delete(part) ? readPart(part) : undefined));
+  last.set(part, next);
+  return next;
 }
 
 /** A part is shown as soon as it is there: a slow one keeps no other back. */
 async function readPart(part: Part): Promise<void> {
+  const mine = era;
   try {
     const patch = await READ[part]();
+    if (mine !== era) return;
     const { [part]: mended, ...problems } = getState().problems;
     change({ ...patch, ...(mended && { problems }), asOf: Date.now() });
   } catch (error) {
+    if (mine !== era) return;
     // a part that is refused leaves the others as they are
     if (!(error instanceof Refusal)) throw error;
     change({ problems: { ...getState().problems, [part]: error }, asOf: Date.now() });
@@ -166,11 +197,12 @@ export async function follow(): Promise<void> {
     } catch (error) {
       if (error instanceof SessionEnded) return end();
       // a user whom the daemon does not know, inside Cockpit; groups may change meanwhile
-      if (error instanceof Refusal) change({ problems: { ...getState().problems, server: error } });
+      if (error instanceof Refusal) change({ connection: "refused", problems: { ...getState().problems, server: error } });
     }
     if (getState().connection === "ended") return;
     if (isAsleep) continue;
-    if (getState().connection !== "lost") {
+    const { connection } = getState();
+    if (connection !== "lost" && connection !== "refused") {
       change({ connection: "lost" });
       announce(T.lost);
     }
@@ -196,6 +228,8 @@ async function connect(): Promise<void> {
   });
   const ended = stream.done.finally(() => clearTimeout(silence));
   ended.catch(() => undefined);
+  era += 1;
+  last.clear();
   for (const part of ALL) waiting.add(part);
   try {
     await Promise.race([readWaiting(), ended]);
@@ -228,6 +262,12 @@ export const isOver = (operation: OperationDocument): boolean => ENDED.has(opera
 /** Whether it may have changed what is shown: of an operation's, the last one. */
 export const concerns = (event: HostEvent): boolean => event.type !== "operation" || ENDED.has(String(event.status));
 
+/** What it may have changed. One that failed may have undone more. */
+function partsOf(event: HostEvent): readonly Part[] {
+  const isOfGpus = event.type === "operation" && event.status === "succeeded" && OF_GPUS_ALONE.has(String(event.name));
+  return isOfGpus ? GPUS_ALONE : ALL;
+}
+
 function take(events: readonly HostEvent[]): void {
   let operations = getState().operations;
   const concerned = new Set<Part>();
@@ -239,7 +279,7 @@ function take(events: readonly HostEvent[]): void {
       operations = withEvent(operations, event);
     }
     if (!concerns(event)) continue;
-    for (const part of ALL) concerned.add(part);
+    for (const part of partsOf(event)) concerned.add(part);
     if (event.type === "pool") concerned.add("server");
   }
   const kept = [...events].reverse().concat(getState().events).slice(0, KEPT_EVENTS);
@@ -255,7 +295,7 @@ function withEvent(operations: readonly OperationDocument[], event: HostEvent): 
   if (old && (ENDED.has(old.status) || old.updated_s > event.time_s)) return operations;
   const step = event.step as ProgressDocument | null;
   const base: OperationDocument = old ?? {
-    id, operation: String(event.name), subject: event.subject as string | null, status: "waiting", uid: -1, created_s: event.time_s,
+    id, operation: String(event.name), subject: event.subject as string | null, status: "waiting", uid: -1, caller: null, created_s: event.time_s,
     updated_s: event.time_s, cancellable: false, progress: [], result: null, error: null,
   };
   const known = step === null || base.progress.some((other) => other.time_s === step.time_s);

@@ -17,6 +17,8 @@ import { PoolView } from "./pool";
 import { useStore } from "./store";
 import "./style.css";
 import { T } from "./texts";
+import { isInCockpit } from "./transport";
+import { VfsDialog, VgpuDialog } from "./vgpu";
 import { VmView } from "./vm";
 
 /** The views of the navigation; one that needs a part of the API or a role names it, and is left out otherwise, as the pool is where there is none. */
@@ -73,7 +75,8 @@ function Page() {
         {connection === "ended" && <Ended />}
         <Refused />
         {role === "viewer" && <p class="note">{T.viewerNote}</p>}
-        {ready ? <View first={first} name={name} /> : <p role="status">{T.loading}</p>}
+        {connection === "refused" && <MayNot />}
+        {ready ? <View first={first} name={name} /> : connection !== "refused" && <p role="status">{T.loading}</p>}
       </main>
       <Dialogs />
       <Textures />
@@ -94,7 +97,7 @@ function Head() {
   const machine = useStore((state) => state.machine);
   const server = useStore((state) => state.server);
   const connection = useStore((state) => state.connection);
-  const words = { connecting: T.connecting, live: T.live, lost: T.lost, ended: T.ended };
+  const words = { connecting: T.connecting, live: T.live, lost: T.lost, refused: T.refusedWord, ended: T.ended };
   return (
     <header class="top">
       <strong class="product">{T.product}</strong>
@@ -145,11 +148,24 @@ function Refused() {
   return <>{Object.entries(problems).map(([part, refusal]) => <ErrorParts key={part} refusal={refusal} title={T.partRefused[part] ?? part} />)}</>;
 }
 
+/** What makes the refused user one who may; the daemon's own hint is for its command line. */
+function MayNot() {
+  return (
+    <div class="note">
+      <p>{T.mayNot(isInCockpit())}</p>
+      <Command text={T.joinReaders} />
+      <Command text={T.joinAdministrators} />
+    </div>
+  );
+}
+
 function Dialogs() {
   const dialog = useStore((state) => state.dialog);
   if (dialog?.kind === "act") return <ActionDialog key={dialog.action.command} action={dialog.action} />;
   if (dialog?.kind === "attach") return <AttachDialog vm={dialog.vm} profile={dialog.profile} gpu={dialog.gpu} />;
   if (dialog?.kind === "why") return <WhyDialog profile={dialog.profile} gpu={dialog.gpu} name={dialog.name} />;
+  if (dialog?.kind === "vgpu") return <VgpuDialog key={dialog.type} gpu={dialog.gpu} type={dialog.type} />;
+  if (dialog?.kind === "vfs") return <VfsDialog key={dialog.physical.address} physical={dialog.physical} />;
   if (dialog?.kind === "layout") return <LayoutDialog gpu={dialog.gpu} />;
   return null;
 }

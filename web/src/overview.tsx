@@ -86,7 +86,7 @@ function OtherCard({ gpu }: { gpu: PciGpuDocument }) {
   return (
     <article class="card" aria-label={gpu.pci}>
       <div class="card-head">
-        <h2>{gpu.pci}</h2>
+        <h2><a href={`#/gpu/${encodeURIComponent(gpu.pci)}`}>{gpu.pci}</a></h2>
         <span>{gpu.model}</span>
         {gpu.drained && <span class="badge warn" title={gpu.drained.text}>{T.drained}</span>}
       </div>

@@ -18,6 +18,8 @@ export interface Plan {
   notes: readonly string[];
   destructive: boolean;
   disruptive: boolean;
+  /** What the command line asks about before it goes on. */
+  concerns: readonly string[];
   /** The digest that the change is held to. */
   expected: string | null;
 }
@@ -52,12 +54,13 @@ interface Answer {
   used_by?: readonly string[];
   done?: readonly string[];
   problems?: readonly string[];
+  concerns?: readonly string[];
 }
 
 const isLayout = (answer: unknown): answer is LayoutPlanDocument => typeof (answer as LayoutPlanDocument).digest === "string";
 
 export function readPlan(document: unknown): Plan {
-  const none = { destructive: false, disruptive: false, expected: null };
+  const none = { destructive: false, disruptive: false, concerns: [], expected: null };
   if (isLayout(document)) {
     const { steps, explanations, notes, destructive, disruptive, digest } = document;
     const reasons = [...explanations.map((row) => row.text), ...notes];
@@ -69,6 +72,7 @@ export function readPlan(document: unknown): Plan {
   const done = (answer.done ?? []).map((text): PlanLine => ({ sign: "~", text, record: false }));
   return {
     ...none,
+    concerns: answer.concerns ?? [],
     lines: [...steps.map(readStep), ...actions, ...done],
     notes: [...(answer.plan?.notes ?? []), ...(answer.notes ?? []), ...(answer.problems ?? []), ...(answer.used_by ?? [])],
   };

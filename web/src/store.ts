@@ -2,20 +2,23 @@
 
 import { useEffect, useState } from "preact/hooks";
 import type {
-  ChannelDocument, CheckDocument, GpuDocument, LostGpuDocument, MachineDocument, MigProfileRow, OperationDocument, PciGpuDocument,
+  ChannelDocument, CheckDocument, GpuDocument, LostGpuDocument, MachineDocument, MigProfileRow, OperationDocument, PciGpuDocument, PhysicalDocument,
   ServerDocument, StatusDocument, VgpuTypeDocument, VmDocument,
 } from "./api";
 import type { Action } from "./actions";
 import type { Refusal } from "./transport";
+import type { Named } from "./vgpu";
 
-export type Connection = "connecting" | "live" | "lost" | "ended";
+export type Connection = "connecting" | "live" | "lost" | "refused" | "ended";
 
 /** What is open above the page. */
 export type DialogRequest =
   | { kind: "act"; action: Action }
   | { kind: "attach"; vm?: string; profile?: string; gpu?: string }
   | { kind: "why"; profile: string; gpu: string; name: string }
-  | { kind: "layout"; gpu: string };
+  | { kind: "layout"; gpu: string }
+  | { kind: "vgpu"; gpu: Named; type: string }
+  | { kind: "vfs"; physical: PhysicalDocument };
 
 /** An event of the daemon; keys beside these depend on the type. */
 export interface HostEvent {

@@ -196,6 +196,8 @@ class CockpitTransport implements Transport {
   }
 }
 
+export const isInCockpit = (): boolean => "cockpit" in window;
+
 /** Cockpit's bridge where the page is inside Cockpit, else HTTP. */
 export function openTransport(): Transport {
   const cockpit = (window as { cockpit?: Cockpit }).cockpit;

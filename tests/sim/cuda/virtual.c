@@ -293,11 +293,10 @@ static void arguments(void)
 	p.allocFlags.usage = CU_MEM_CREATE_USAGE_TILE_POOL;
 	EXPECT_ERROR(CUDA_ERROR_NOT_SUPPORTED, cuMemCreate(&part, unit, &p, 0));
 	p = properties;
-	p.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR; /* may be said; the export is refused */
-	OK(cuMemCreate(&part, unit, &p, 0));
-	EXPECT_ERROR(CUDA_ERROR_NOT_SUPPORTED,
+	OK(cuMemCreate(&part, unit, &properties, 0)); /* of which it was not said that it would be shared */
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE,
 		     cuMemExportToShareableHandle(&n, part, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-	EXPECT_ERROR(CUDA_ERROR_NOT_SUPPORTED,
+	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE,
 		     cuMemImportFromShareableHandle(&other, NULL, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemAddressReserve(&at, 0, 0, 0, 0));
 	EXPECT_ERROR(CUDA_ERROR_INVALID_VALUE, cuMemAddressReserve(&at, unit + 1, 0, 0, 0));
@@ -343,7 +342,7 @@ static void pointers(void)
 	OK(cuDeviceGetAttribute(&able, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
 	EXPECT(able == 1);
 	OK(cuDeviceGetAttribute(&able, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 0));
-	EXPECT(able == 0);
+	EXPECT(able == 1);
 	at = reserve(4);
 	OK(cuPointerGetAttribute(&mapped, CU_POINTER_ATTRIBUTE_MAPPED, at + unit));
 	EXPECT(!mapped);

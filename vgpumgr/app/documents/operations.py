@@ -44,7 +44,10 @@ class OperationDocument(Document):
     operation: str
     subject: str | None
     status: Status
-    uid: int = Field(description="who asked for it")
+    uid: int = Field(description="who asked for it; -1: no user of this host")
+    caller: str | None = Field(
+        default=None, description="the token by which it was asked for over the network; null: none"
+    )
     created_s: float
     updated_s: float
     cancellable: bool
@@ -67,6 +70,28 @@ class OperationListDocument(Document):
     operations: list[OperationDocument]
 
 
+class ListenerDocument(Document):
+    """The daemon's listener on a network."""
+
+    address: str = Field(description="the address that it listens on")
+    port: int = Field(description="the TCP port")
+    fingerprint: str = Field(description="SHA-256 of its certificate, in hexadecimal digits")
+    self_made: bool = Field(description="whether vgpumgr made the certificate")
+    client_certificates: bool = Field(description="whether it takes certificates of clients")
+
+
+class AccessDocument(Document):
+    """``GET /1.0/access``: who the caller is."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    caller: str = Field(description="the user of this host, or the token")
+    role: Literal["admin", "operator", "viewer", "tenant"] = Field(description="the caller's")
+    tenant: str | None = Field(description="whose claims it sees; null: all")
+    expires_s: float | None = Field(
+        description="when the token ends, in seconds of Unix time; null: never"
+    )
+
+
 class ServerDocument(Document):
     """``GET /1.0``: which daemon answers, and what it can do."""
 
@@ -78,6 +103,9 @@ class ServerDocument(Document):
     machine: str | None = Field(description="null on the real machine")
     role: Literal["viewer", "admin"] = Field(description="the caller's")
     running_operations: int
+    listener: ListenerDocument | None = Field(
+        default=None, description="where it listens on a network; null: it does not"
+    )
     pool: bool = Field(default=False, description="whether this machine is in a pool")
 
 

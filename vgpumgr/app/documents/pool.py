@@ -20,6 +20,9 @@ class PoolGpuDocument(Document):
         description="what no lease has of it, in thousandths; 0 where it is closed"
     )
     closed: str | None = Field(description="why it takes nothing new; null: it does")
+    reserved: list[str] = Field(
+        default_factory=list, description="for whom it is reserved, and when, in words"
+    )
 
 
 class PoolHostDocument(Document):
@@ -92,6 +95,10 @@ class ClaimLeaseDocument(Document):
     memory_bytes: int | None = Field(description="of each of them; null: all")
     compute_percent: float | None = Field(description="of the time of each; null: all")
     token: int = Field(description="of two grants of one claim the later has the higher one")
+    until_s: float | None = Field(
+        default=None, description="when it ends, in seconds since 1970; null: it has no end"
+    )
+    notice: str | None = Field(default=None, description="why it ends soon; null: it does not")
 
 
 class ClaimUseDocument(Document):
@@ -135,6 +142,19 @@ class ClaimDocument(Document):
     place: int | None = Field(description="in the queue, from 1; null: it does not wait")
     why: str | None = Field(description="why it waits, or keeps another size than it asks for")
     used_by: ClaimUseDocument | None = Field(description="null: nothing uses it")
+    until_s: float | None = Field(
+        default=None, description="when it ends, in seconds since 1970; null: it has no end"
+    )
+    for_s: float | None = Field(
+        default=None, description="so long after its grant a lease ends; null: it does not"
+    )
+    preemptible: Literal["command", "vm"] | None = Field(
+        default=None,
+        description="what of it ends for a claim of a higher priority; vm: a VM, too; null: nothing",
+    )
+    preempted_by: str | None = Field(
+        default=None, description="the claim for which its lease has ended; null: none"
+    )
 
 
 class ClaimListDocument(Document):
@@ -151,6 +171,23 @@ class ClaimShowDocument(Document):
     claim: ClaimDocument = Field(description="the claim")
 
 
+class ClaimDeletedDocument(Document):
+    """``vgpumgr claim delete -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    claim: str = Field(description="its name in the pool")
+    deleted: bool = Field(description="whether it is gone; else its host still ends what runs")
+    unheard_host: str | None = Field(description="that host, where it is not heard")
+
+
+class TenantDeletedDocument(Document):
+    """``vgpumgr tenant delete -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    tenant: str = Field(description="its name in the pool")
+    deleted: bool = Field(description="that it is gone")
+
+
 class ClaimCandidateDocument(Document):
     """GPUs of one model on one host, as the pool judges them for a claim."""
 
@@ -164,12 +201,74 @@ class ClaimCandidateDocument(Document):
     why: str = Field(description="the score in words, or why it cannot be had")
 
 
+class ClaimVictimDocument(Document):
+    """A claim whose lease would end for another one."""
+
+    name: str = Field(description="of the claim")
+    tenant: str | None = Field(description="whose it is; null: of none")
+    priority: int = Field(description="of its tenant")
+    host: str = Field(description="where its lease is")
+    gpu_indices: list[int] = Field(description="the GPUs there")
+    gpu_milli: int = Field(description="of each of them, in thousandths")
+    ends: str = Field(description="the VM or the run that ends; or that nothing uses it")
+    grace_s: float = Field(description="so long what uses it may go on")
+
+
 class ClaimExplainDocument(Document):
     """``vgpumgr claim explain -o json``."""
 
     schema: Literal["vgpumgr/v1"] = SCHEMA
     claim: ClaimDocument = Field(description="the claim")
     hosts: list[ClaimCandidateDocument] = Field(description="the best one first")
+    preempts: list[ClaimVictimDocument] = Field(
+        default_factory=list, description="claims whose leases would end for it"
+    )
+
+
+class ClaimNoticeDocument(Document):
+    """What the host of a lease says of its end."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    claim: str = Field(description="name of the claim")
+    ending: bool = Field(description="whether what uses it has to end now")
+    notice: str | None = Field(description="why its lease ends, now or soon; null: it does not")
+    grace_s: float = Field(description="so long what uses it may go on once it is ending")
+
+
+class ReservationDocument(Document):
+    """GPUs that are a tenant's at a time of day."""
+
+    name: str = Field(description="its name in the pool")
+    state: Literal["planned", "active", "over"]
+    tenant: str | None = Field(description="whose claims get the GPUs; null: see claims")
+    claims: list[str] = Field(description="names of claims that get them, and patterns")
+    class_: str = Field(in_json="class", description="of the GPUs")
+    gpus: int = Field(description="how many GPUs")
+    memory_bytes: int | None = Field(description="of each GPU; null: all")
+    compute_percent: float | None = Field(description="of the time of each GPU; null: all")
+    from_s: float = Field(description="when it begins, now or next, in seconds since 1970")
+    until_s: float = Field(description="when it ends then, in seconds since 1970")
+    from_: str = Field(in_json="from", description="the same by the clock of its zone")
+    until: str = Field(description="the same by the clock of its zone")
+    zone: str = Field(description="its time zone")
+    every: Literal["week"] | None = Field(description="null: once")
+    places: list[str] = Field(description="its GPUs, as HOST/INDEX")
+    granted: list[str] = Field(description="claims that it is for, and that have leases")
+    why: str | None = Field(description="which of its GPUs are not there; null: all are")
+
+
+class ReservationListDocument(Document):
+    """``vgpumgr reservation list -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    reservations: list[ReservationDocument] = Field(description="that which comes next first")
+
+
+class ReservationShowDocument(Document):
+    """``vgpumgr reservation show -o json``."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    reservation: ReservationDocument = Field(description="the reservation")
 
 
 class TenantDocument(Document):
@@ -180,6 +279,9 @@ class TenantDocument(Document):
     used_milli: int = Field(description="what its leases have together, in thousandths")
     priority: int = Field(description="claims of tenants with a higher one are granted first")
     weight: int = Field(description="of equal priority, who has least for its weight is next")
+    preemptible: bool = Field(
+        default=False, description="whether its leases make way for claims of a higher priority"
+    )
     claims: ClaimCountsDocument = Field(description="how many it has in each state")
 
 
@@ -203,6 +305,9 @@ class PoolClassDocument(Document):
     name: str = Field(description="its name in the pool")
     policy: str = Field(description="by which a host is chosen")
     whole: bool = Field(description="whether it gives whole GPUs only")
+    preemptible: bool = Field(
+        default=False, description="whether its leases make way for claims of a higher priority"
+    )
     models: list[str] = Field(description="of GPUs; none: any")
     gpus: int = Field(description="of the pool that it may give")
     claims: int = Field(description="claims of this class")
@@ -213,3 +318,10 @@ class PoolClassListDocument(Document):
 
     schema: Literal["vgpumgr/v1"] = SCHEMA
     classes: list[PoolClassDocument] = Field(description="every class, by name")
+
+
+class PoolCommandDocument(Document):
+    """That the audit log has a command."""
+
+    schema: Literal["vgpumgr/v1"] = SCHEMA
+    recorded: bool = Field(description="true")

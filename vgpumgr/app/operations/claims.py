@@ -7,18 +7,22 @@ from dataclasses import replace
 
 from vgpumgr.app.context import Parts
 from vgpumgr.app.documents.operations import ActionDocument, PoolSeenDocument
+from vgpumgr.app.documents.pool import ClaimNoticeDocument
 from vgpumgr.app.transactions import open_change
 from vgpumgr.backends.link import check_link, make_link_slice
 from vgpumgr.domain.devices import attachment_of
 from vgpumgr.domain.hypervisor import Vm
 from vgpumgr.errors import ClaimInUseError, PoolStoreError, UsageError, VgpumgrError
-from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
+from vgpumgr.host.clock import SleeplessClock
+from vgpumgr.model.attachment import GRACE_S, AttachmentRecord, AttachmentState
 from vgpumgr.model.choices import Backend, BackendChoice
 from vgpumgr.model.request import AttachRequest
 from vgpumgr.model.shares import make_share
 from vgpumgr.state.leases import ClaimUse, ClaimUser, LeasedGpu
 from vgpumgr.virtio.links import read_listen
 
+#: so much later than the command ends its program, the host ends what is left: seconds
+_RUN_MARGIN_S = 15.0
 #: all of a GPU, where it cannot be passed through
 _ALL = "share:1/1"
 
@@ -182,6 +186,45 @@ def _try(subject: str, text: str, act: Callable[[], None], strict: bool) -> Acti
         text = f"not repaired: {error}{f': {error.why}' if error.why else ''}"
         return ActionDocument(subject=subject, text=text, done=False)
     return ActionDocument(subject=subject, text=text, done=True)
+
+
+def read_notice(parts: Parts, claim: str) -> ClaimNoticeDocument:
+    """Whether the lease that a claim has on this host ends, as the process that serves knows it. Waits for no store."""
+    seen = parts.leases.read_seen()
+    lease = None if seen is None else seen.find_lease(claim)
+    return ClaimNoticeDocument(
+        claim=claim,
+        ending=lease is not None and lease.is_ending,
+        notice=(lease.notice or None) if lease else None,
+        grace_s=GRACE_S,
+    )
+
+
+def list_over(
+    parts: Parts, records: Sequence[AttachmentRecord]
+) -> list[tuple[AttachmentRecord, str]]:
+    """The attachments whose leases are to end for longer than the grace, and why. Waits for no store."""
+    seen, now_s = parts.leases.read_seen(), SleeplessClock().monotonic_s()
+    found = []
+    for record in records if seen else ():
+        lease = seen.find_lease(record.claim.name) if seen and record.claim else None
+        if (
+            lease is None
+            or lease.ending_since_s is None
+            or record.state is not AttachmentState.ATTACHED
+        ):
+            continue
+        # after a boot that clock begins anew
+        past_s = now_s - lease.ending_since_s
+        grace_s = GRACE_S + (_RUN_MARGIN_S if record.run is not None else 0.0)
+        if not 0 <= past_s < grace_s:
+            found.append(
+                (
+                    record,
+                    f"the lease of claim {lease.claim} ends: {lease.notice or 'it is deleted'}",
+                )
+            )
+    return found
 
 
 def describe_pool(parts: Parts) -> PoolSeenDocument | None:

@@ -20,7 +20,7 @@ from vgpumgr.app.documents.operations import (
 )
 from vgpumgr.app.host_observation import list_instances
 from vgpumgr.app.operations.attachment_recovery import observe_attachments, rebuild_records
-from vgpumgr.app.operations.claims import describe_pool, recover_claims
+from vgpumgr.app.operations.claims import describe_pool, list_over, recover_claims
 from vgpumgr.app.operations.pci_recovery import list_busy
 from vgpumgr.app.operations.shares import shrink_due
 from vgpumgr.app.refusal_hints import find_enabling
@@ -223,6 +223,8 @@ class Recovery:
         repair = _Repair(self._parts, None)
         repair.start(observed)
         left = []
+        for release in list_over(self._parts, observed.records):
+            repair.try_release(Release(*release))
         for drift in found:
             count = len(repair.actions)
             repair.try_one(drift, policy)
@@ -252,7 +254,10 @@ class Recovery:
     ) -> Sequence[Drift]:
         observed = observe_attachments(self._parts)
         repair.start(observed)
-        for release in choose_releases(observed):
+        over = [Release(*one) for one in list_over(self._parts, observed.records)]
+        known = {one.record.id for one in over}
+        chosen = [one for one in choose_releases(observed) if one.record.id not in known]
+        for release in (*over, *chosen):
             repair.try_release(release)
         for drift in find_drift(observed):
             repair.try_one(drift, policy)

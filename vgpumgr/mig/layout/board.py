@@ -267,9 +267,19 @@ def iterate_bits(bits: int) -> Iterator[int]:
         bits ^= low
 
 
+#: the GPU that was asked for last, and its board: all its profiles are asked for one after another
+_last: tuple[Gpu, Board] | None = None
+
+
 def make_board(gpu: Gpu) -> Board:
     """The board of a GPU. Instances that NVML reports where it lists no placement keep theirs."""
-    return _make_board(_list_profiles(gpu), gpu.compute_slices)
+    global _last  # one assignment, which threads may make at once
+    last = _last
+    if last is not None and last[0] is gpu:
+        return last[1]
+    board = _make_board(_list_profiles(gpu), gpu.compute_slices)
+    _last = (gpu, board)
+    return board
 
 
 @lru_cache(maxsize=_BOARDS_KEPT)
@@ -279,6 +289,8 @@ def _make_board(profiles: tuple[MigProfile, ...], compute_slices: int) -> Board:
 
 def forget() -> None:
     """Forgets all boards: what a new process starts with."""
+    global _last
+    _last = None
     _make_board.cache_clear()
 
 

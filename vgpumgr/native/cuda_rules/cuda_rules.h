@@ -219,11 +219,19 @@ CUresult cuda_check_pool_properties(const CUmemPoolProps *properties);
 CUresult cuda_check_pool_location(const CUmemLocation *location, CUmemAllocationType type);
 /* How much an attribute's value takes; 0: there is no such attribute. */
 size_t cuda_pool_attribute_size(CUmemPool_attribute attribute);
-/* Of a pool of device `own`, one of `devices`. */
-CUresult cuda_check_pool_access(const CUmemAccessDesc *list, size_t count, CUdevice own, int devices);
-CUresult cuda_read_pool_access(const CUmemLocation *location, CUdevice own, int devices, CUmemAccess_flags *flags);
+/*
+ * Who gets at the memory of a pool or of a mapping: it is of device `own`, one of `devices`; those of the set `able`, a bit each, may
+ * be let at it, and those of `access` are.
+ */
+struct cuda_reach {
+	CUdevice own;
+	int devices;
+	uint32_t able, access;
+};
+CUresult cuda_set_pool_access(const CUmemAccessDesc *list, size_t count, struct cuda_reach *reach);
+CUresult cuda_read_pool_access(const CUmemLocation *location, const struct cuda_reach *reach, CUmemAccess_flags *flags);
 
-/* ---- virtual.c: `own` is the device of the memory, one of `devices` */
+/* ---- virtual.c */
 
 CUresult cuda_check_physical(const CUmemAllocationProp *properties);
 CUresult cuda_check_granularity(const size_t *granularity, const CUmemAllocationProp *properties,
@@ -233,9 +241,19 @@ CUresult cuda_check_reserve(const CUdeviceptr *address, size_t bytes, size_t ali
 /* Whether whole units lie there, as are mapped and unmapped. */
 CUresult cuda_check_mappable(CUdeviceptr address, size_t bytes, size_t granularity);
 CUresult cuda_check_map(CUdeviceptr address, size_t bytes, size_t offset, size_t granularity, unsigned long long flags);
-/* Whether kernels of `own` get at it afterwards; nothing is said where the list does not name that device. */
-CUresult cuda_read_mapped_access(const CUmemAccessDesc *list, size_t count, CUdevice own, int devices, bool *access);
+/* A device that the list does not name keeps what it has. */
+CUresult cuda_set_mapped_access(const CUmemAccessDesc *list, size_t count, struct cuda_reach *reach);
 CUresult cuda_check_access_place(const unsigned long long *flags, const CUmemLocation *location, int devices);
+
+/* ---- descriptor.c: what a program hands to another process as a descriptor */
+
+/* -1 and errno: there is none. */
+int cuda_descriptor_make(const char *name, const void *what, size_t bytes);
+/* What was put into one; false: it is no such descriptor. */
+bool cuda_descriptor_read(int file, void *what, size_t bytes);
+CUresult cuda_check_export(const void *out, CUmemAllocationHandleType type, unsigned long long flags);
+/* The handle is a descriptor's number. */
+CUresult cuda_check_import(const void *out, const void *handle, CUmemAllocationHandleType type, unsigned long long flags);
 
 /* ---- capture.c */
 

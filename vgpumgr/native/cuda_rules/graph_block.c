@@ -19,15 +19,18 @@ static struct {
 
 CUresult cuda_check_graph_allocation(const CUDA_MEM_ALLOC_NODE_PARAMS *p, CUdevice own, int devices)
 {
+	struct cuda_reach reach = { own, devices, UINT32_C(1) << own, UINT32_C(1) << own };
 	CUresult r = p && p->bytesize ? cuda_check_pool_properties(&p->poolProps) : CUDA_ERROR_INVALID_VALUE;
 
+	if (r == CUDA_SUCCESS && p->poolProps.handleTypes) /* documented: no other process gets at it */
+		r = CUDA_ERROR_NOT_SUPPORTED;
 	if (r == CUDA_SUCCESS && (p->poolProps.location.id < 0 || p->poolProps.location.id >= devices))
 		r = CUDA_ERROR_INVALID_DEVICE;
 	if (r == CUDA_SUCCESS && p->accessDescCount > (size_t)devices)
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS && p->poolProps.location.id != own) /* CUDA permits it; here memory belongs to the current context */
 		r = CUDA_ERROR_NOT_SUPPORTED;
-	return r == CUDA_SUCCESS ? cuda_check_pool_access(p->accessDescs, p->accessDescCount, own, devices) : r;
+	return r == CUDA_SUCCESS ? cuda_set_pool_access(p->accessDescs, p->accessDescCount, &reach) : r;
 }
 
 /* ---- under the lock */

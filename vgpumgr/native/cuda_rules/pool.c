@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools of memory that is allocated in stream order. No other process and no other device gets at them. */
+/* Pools of memory that is allocated in stream order. */
 #include "cuda_rules.h"
 
 CUresult cuda_check_pool_properties(const CUmemPoolProps *p)
 {
 	if (!p || p->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
 		return CUDA_ERROR_INVALID_VALUE;
-	return p->handleTypes == CU_MEM_HANDLE_TYPE_NONE && p->location.type == CU_MEM_LOCATION_TYPE_DEVICE ?
+	if (p->location.type <= CU_MEM_LOCATION_TYPE_INVALID || p->location.type > CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT)
+		return CUDA_ERROR_INVALID_VALUE;
+	return !(p->handleTypes & ~(unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) &&
+			       p->location.type == CU_MEM_LOCATION_TYPE_DEVICE ?
 		       CUDA_SUCCESS :
 		       CUDA_ERROR_NOT_SUPPORTED;
 }
@@ -38,34 +41,41 @@ size_t cuda_pool_attribute_size(CUmemPool_attribute attribute)
 	}
 }
 
-static CUresult check_access(const CUmemAccessDesc *access, CUdevice own, int devices)
+static CUresult set_access(const CUmemAccessDesc *access, struct cuda_reach *reach)
 {
-	if (access->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+	const CUmemLocation *to = &access->location;
+
+	if (to->type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (access->location.id < 0 || access->location.id >= devices)
+	if (to->id < 0 || to->id >= reach->devices)
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (access->location.id == own)
-		return access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+		reach->access |= UINT32_C(1) << to->id;
+		return reach->able >> to->id & 1 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+	}
+	if (to->id == reach->own)
+		return CUDA_ERROR_INVALID_VALUE;
+	reach->access &= ~(UINT32_C(1) << to->id);
 	return access->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-CUresult cuda_check_pool_access(const CUmemAccessDesc *list, size_t count, CUdevice own, int devices)
+CUresult cuda_set_pool_access(const CUmemAccessDesc *list, size_t count, struct cuda_reach *reach)
 {
 	CUresult r = list || !count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 
 	for (size_t i = 0; r == CUDA_SUCCESS && i < count; i++)
-		r = check_access(&list[i], own, devices);
+		r = set_access(&list[i], reach);
 	return r;
 }
 
-CUresult cuda_read_pool_access(const CUmemLocation *location, CUdevice own, int devices, CUmemAccess_flags *flags)
+CUresult cuda_read_pool_access(const CUmemLocation *location, const struct cuda_reach *reach, CUmemAccess_flags *flags)
 {
 	if (!location || !flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (location->id < 0 || location->id >= devices)
+	if (location->id < 0 || location->id >= reach->devices)
 		return CUDA_ERROR_INVALID_DEVICE;
-	*flags = location->id == own ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	*flags = reach->access >> location->id & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	return CUDA_SUCCESS;
 }

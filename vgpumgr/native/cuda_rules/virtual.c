@@ -4,10 +4,7 @@
 
 enum { PAGE = 4096 };
 
-/*
- * A program may say that it could want to share memory by file descriptor, as some allocators always do: the export is what
- * is refused. Memory that needs another kind of handle, another place or another use than kernels' does not exist.
- */
+/* Memory that needs another kind of handle than a descriptor, another place or another use than kernels' does not exist. */
 CUresult cuda_check_physical(const CUmemAllocationProp *p)
 {
 	if (!p || (p->type != CU_MEM_ALLOCATION_TYPE_PINNED && p->type != CU_MEM_ALLOCATION_TYPE_MANAGED))
@@ -51,11 +48,11 @@ CUresult cuda_check_map(CUdeviceptr address, size_t bytes, size_t offset, size_t
 	return offset || flags ? CUDA_ERROR_INVALID_VALUE : cuda_check_mappable(address, bytes, granularity);
 }
 
-static CUresult check_access(const CUmemAccessDesc *access, CUdevice own, int devices)
+static CUresult check_access(const CUmemAccessDesc *access, const struct cuda_reach *reach)
 {
 	if (access->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (access->location.id < 0 || access->location.id >= devices)
+	if (access->location.id < 0 || access->location.id >= reach->devices)
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (access->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
 		return CUDA_SUCCESS;
@@ -63,17 +60,19 @@ static CUresult check_access(const CUmemAccessDesc *access, CUdevice own, int de
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
 		return CUDA_ERROR_INVALID_VALUE;
-	return access->location.id == own ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+	return reach->able >> access->location.id & 1 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-CUresult cuda_read_mapped_access(const CUmemAccessDesc *list, size_t count, CUdevice own, int devices, bool *access)
+CUresult cuda_set_mapped_access(const CUmemAccessDesc *list, size_t count, struct cuda_reach *reach)
 {
 	CUresult r = list && count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 
 	for (size_t i = 0; r == CUDA_SUCCESS && i < count; i++) {
-		r = check_access(&list[i], own, devices);
-		if (r == CUDA_SUCCESS && list[i].location.id == own)
-			*access = list[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+		r = check_access(&list[i], reach);
+		if (r == CUDA_SUCCESS && list[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+			reach->access &= ~(UINT32_C(1) << list[i].location.id);
+		else if (r == CUDA_SUCCESS)
+			reach->access |= UINT32_C(1) << list[i].location.id;
 	}
 	return r;
 }

@@ -8,6 +8,7 @@ from typing import Any
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.pool.control.controller import decide, find_exclusion
 from vgpumgr.pool.control.placing import Grant, Placing
+from vgpumgr.pool.control.preempting import Preemption, find_nominated, find_preemption
 from vgpumgr.pool.control.records import ClaimRecord, View
 from vgpumgr.pool.control.tenants import Usage, list_queue
 
@@ -37,13 +38,13 @@ class Candidate:
         }
 
 
-def list_candidates(view: View, claim: ClaimRecord) -> list[Candidate]:
+def list_candidates(view: View, claim: ClaimRecord, now_s: float | None = None) -> list[Candidate]:
     """All hosts: that which the claim has or would get, then by score, then those that it cannot have.
 
-    The claim's own lease counts as free. A claim that is granted is where it was granted, also where another host would
-    be better by now.
+    The claim's own lease counts as free. ``now_s`` is the time of day, by which GPUs are reserved. A claim that is
+    granted is where it was granted, also where another host would be better by now.
     """
-    placing, usage = Placing(view, without=claim.name), Usage(view)
+    placing, usage = Placing(view, without=claim.name, now_s=now_s), Usage(view)
     lease = view.find_lease(claim)
     if lease is not None:
         usage.add(claim, -lease.total_milli)
@@ -58,7 +59,7 @@ def list_candidates(view: View, claim: ClaimRecord) -> list[Candidate]:
             judged.append((None, f"the host is {view.find_host_state(host)}"))
         else:
             judged.append(placing.judge(claim, ready[host, model], usage))
-    chosen = _find_chosen(view, claim)
+    chosen = _find_chosen(view, claim, now_s)
     found = [
         Candidate(host, model, free, (host, model) == chosen, score, why)
         for (host, model, free), (score, why) in zip(groups, judged, strict=True)
@@ -68,13 +69,13 @@ def list_candidates(view: View, claim: ClaimRecord) -> list[Candidate]:
     )
 
 
-def _find_chosen(view: View, claim: ClaimRecord) -> tuple[str, str] | None:
+def _find_chosen(view: View, claim: ClaimRecord, now_s: float | None) -> tuple[str, str] | None:
     """The host and the model that it has, or would get now."""
     lease = view.find_lease(claim)
     if lease is not None:
         host, gpus = lease.host, lease.gpus
     else:
-        grant = _grant_in_turn(view, claim)
+        grant, _ = grant_in_turn(view, claim, now_s)
         if grant is None:
             return None
         host, gpus = grant.host, grant.gpus
@@ -88,12 +89,19 @@ def _find_chosen(view: View, claim: ClaimRecord) -> tuple[str, str] | None:
     )
 
 
-def _grant_in_turn(view: View, claim: ClaimRecord) -> Grant | None:
-    """What it gets once the claims before it in the queue have got theirs."""
-    placing, usage = Placing(view), Usage(view)
+def grant_in_turn(
+    view: View, claim: ClaimRecord, now_s: float | None
+) -> tuple[Grant | None, Preemption | None]:
+    """What it gets once the claims before it in the queue have got theirs; or what would be preempted for it."""
+    placing, usage = Placing(view, now_s=now_s), Usage(view)
     waiting = [one for one in view.claims.values() if view.find_state(one) == "waiting"]
     for one in list_queue(view, waiting, usage):
         found = decide(view, one, placing, usage)
-        if one.name == claim.name:
-            return None if isinstance(found, str) else found
-    return None
+        if one.name != claim.name:
+            continue
+        if not isinstance(found, str):
+            return found, None
+        if find_exclusion(view, one, placing, usage) or find_nominated(view, one, placing):
+            return None, None
+        return None, find_preemption(view, one, placing, usage, now_s or 0.0)
+    return None, None

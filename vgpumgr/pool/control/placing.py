@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import format_exact, format_size
+from vgpumgr.pool.control.keeping import Keeping
 from vgpumgr.pool.control.records import (
     ClaimRecord,
     ClassRecord,
@@ -60,11 +61,21 @@ def list_demands(claim: ClaimRecord, kind: ClassRecord, gpus: Iterable[GpuRecord
 
 class Placing:
     """The hosts that are ready, with what is free of their GPUs; with ``everything`` all that joined, ready or not.
-    ``without`` names a claim whose own lease is not counted.
+    ``without`` names a claim whose own lease is not counted. ``now_s`` is the time of day, by which reservations keep
+    GPUs from claims; None: none does.
     """
 
-    def __init__(self, view: View, *, everything: bool = False, without: str = "") -> None:
+    def __init__(
+        self,
+        view: View,
+        *,
+        everything: bool = False,
+        without: str = "",
+        now_s: float | None = None,
+    ) -> None:
         self._view = view
+        self.now_s = now_s
+        self._keeping: Keeping | None = None
         self._gpus: dict[tuple[str, str, int], list[GpuRecord]] = {}
         for gpu in view.gpus.values():
             if everything or view.is_ready(gpu.host):
@@ -100,6 +111,8 @@ class Placing:
         self._elsewhere: dict[tuple[str, ...], frozenset[int]] = {}
         #: the hosts that have a claim of each anti-affinity group
         self._apart: dict[str, set[str]] = {}
+        if now_s is not None and view.reservations:
+            self._keeping = Keeping(view, now_s, self._cluster, self._where)
         for lease in view.leases.values():
             if lease.claim == without:
                 continue
@@ -143,6 +156,39 @@ class Placing:
             self._cluster.restore(
                 Placement(Task(f"{grant.host}/{name}{suffix}", demand), number, tuple(places))
             )
+        if self._keeping is not None:
+            self._keeping.note(name, grant.host, grant.gpus, grant.milli)
+
+    def _prepare(self, claim: ClaimRecord) -> None:
+        """What is free then is free for this claim."""
+        if self._keeping is not None:
+            self._keeping.prepare(claim)
+
+    def hold_back(self, claim: ClaimRecord, grant: Grant) -> None:
+        """Takes what is free of these GPUs by now: others made way for the claim there."""
+        for index in grant.gpus:
+            number, place = self._where[grant.host, index]
+            left = min(grant.milli, self._cluster.read_gpus(number)[place])
+            if left > 0:
+                self.take(Grant(grant.host, (index,), left), f"nominated {claim.name} {index}")
+
+    def list_open(self, claim: ClaimRecord) -> list[tuple[str, int, list[GpuRecord]]]:
+        """The GPUs that can hold it if nothing else has them: of each group the host, and how much of each."""
+        others = self._list_elsewhere(claim) | self._list_others(claim)
+        demands = {model: one for one in self._list_demands(claim) for model in one.models}
+        found = []
+        for number, (key, gpus) in enumerate(self._gpus.items()):
+            demand = demands.get(name_model(gpus[0]))
+            usable = [gpu for gpu in gpus if not gpu.closed]
+            if demand is not None and number not in others and len(usable) >= claim.gpus:
+                found.append((key[0], demand.gpu_milli, usable))
+        return found
+
+    def read_held(self, claim: ClaimRecord, gpu: GpuRecord) -> int:
+        """How much of a GPU reservations keep from the claim."""
+        if self._keeping is None:
+            return 0
+        return self._keeping.read_held((gpu.host, gpu.index), self._keeping.find_against(claim))
 
     def _note_host(self, claim: ClaimRecord, host: str) -> None:
         if claim.anti_affinity:
@@ -176,6 +222,7 @@ class Placing:
         wait.
         """
         kind = self._view.classes[claim.class_name]
+        self._prepare(claim)
         for demand in self._list_demands(claim):
             if left is not None and demand.total_milli > left:
                 continue
@@ -192,6 +239,8 @@ class Placing:
                 placement = self._cluster.place(task, *choice)
                 indices = tuple(gpus[place].index for place in placement.gpus)
                 self._note_host(claim, host)
+                if self._keeping is not None:
+                    self._keeping.note(claim.name, host, indices, demand.gpu_milli)
                 return Grant(host, indices, demand.gpu_milli)
         return None
 
@@ -230,6 +279,7 @@ class Placing:
         """The key by which a group of GPUs is preferred, the least first: the smallest GPUs that are enough, then what
         the claim's policy says, in words; or None, and why it gets none of them.
         """
+        self._prepare(claim)
         kind, state = self._view.classes[claim.class_name], self._cluster.read_state(number)
         demand = next((d for d in self._list_demands(claim) if state.model in d.models), None)
         if demand is None:
@@ -239,7 +289,7 @@ class Placing:
         if number in self._list_others(claim):
             return None, f"it has a claim of anti-affinity {claim.anti_affinity}"
         if reason := find_reason(state, demand):
-            return None, _name_claim(reason) + self._explain_closed([number])
+            return None, _name_claim(reason) + self._explain_kept(claim, [number])
         left = usage.read_left(claim)
         if left is not None and demand.total_milli > left:
             return None, usage.explain(claim, demand.total_milli)
@@ -268,6 +318,7 @@ class Placing:
 
     def explain(self, claim: ClaimRecord, usage: Usage) -> str:
         """Why it has to wait: of all hosts, the reason of that which comes nearest."""
+        self._prepare(claim)
         if not self._groups:
             return "no host of the pool with GPUs is ready"
         demands = self._list_demands(claim)
@@ -291,7 +342,7 @@ class Placing:
             return usage.explain(claim, min(demand.total_milli for demand in free))
         nearest = max(states, key=lambda state: state.free_milli)
         reason = _name_claim(str(find_reason(nearest, wanted[nearest.model])))
-        return f"all are in use: {reason}{self._explain_closed(self._list_near(claim))}"
+        return f"all are in use: {reason}{self._explain_kept(claim, self._list_near(claim))}"
 
     def _name_where(self, claim: ClaimRecord) -> str:
         where = self._view.find_where(claim)
@@ -301,6 +352,14 @@ class Placing:
         """The groups of GPUs on hosts that it may be on."""
         elsewhere = self._list_elsewhere(claim)
         return [number for number in range(len(self._groups)) if number not in elsewhere]
+
+    def _explain_kept(self, claim: ClaimRecord, numbers: Iterable[int]) -> str:
+        """The end of a reason: what of these groups is closed, or reserved for others."""
+        numbers = list(numbers)
+        text = self._explain_closed(numbers)
+        if self._keeping is not None:
+            text += self._keeping.explain(claim, {self._groups[number][0] for number in numbers})
+        return text
 
     def _explain_closed(self, numbers: Iterable[int]) -> str:
         """The end of a reason: the GPUs of these groups that take nothing new."""
@@ -339,6 +398,7 @@ class Placing:
         number = self._find_group(lease)
         if number is None:
             return f"host {lease.host} is not ready"
+        self._prepare(claim)
         gpus, free = self._gpus[self._groups[number]], self._cluster.read_gpus(number)
         milli = self._count_milli(claim, number)
         own = set(lease.gpus)

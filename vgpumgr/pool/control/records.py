@@ -6,6 +6,7 @@ than it has seen.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from vgpumgr.errors import ClaimNotFoundError, PoolStoreError, UsageError, Vgpum
 from vgpumgr.model.codec import decode, encode
 from vgpumgr.model.frozen import dataclass
 from vgpumgr.model.text import format_vm, list_near
+from vgpumgr.pool.control.times import EndRecord, ReservationRecord
 from vgpumgr.pool.scheduler.model import GPU_MILLI
 from vgpumgr.pool.store.interface import At, Entry, Put, Snapshot
 
@@ -30,7 +32,7 @@ LEADER = f"{ROOT}leader"
 VERSION = 3
 #: by which version a pool is the first to have it
 TENANTS = ANTI_AFFINITY = USES = CLOSED_GPUS = WHERE = LATE = 2
-LINKS = 3
+RESERVATIONS = ENDS = PREEMPTION = LINKS = 3
 #: of claims
 STATES = ("granted", "waiting", "ending", "idle")
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
@@ -120,12 +122,15 @@ class GpuRecord:
 
 @dataclass(frozen=True, slots=True)
 class ClassRecord:
-    """How GPUs are provided: shares or whole ones only, by which policy, of which models (none: any)."""
+    """How GPUs are provided: shares or whole ones only, by which policy, of which models (none: any). Leases of its
+    claims may be ``preemptible``.
+    """
 
     name: str
     policy: str = "fgd"
     whole: bool = False
     models: tuple[str, ...] = ()
+    preemptible: bool = False
 
     @property
     def key(self) -> str:
@@ -141,13 +146,15 @@ class ClassRecord:
 class TenantRecord:
     """A team, a course or a user that claims. ``gpu_milli`` is the most that all its leases have together (None: no
     limit). Higher priorities are served first; of equal ones the tenant that has least for its weight. A claim that is
-    made, and a grant, write the record again, so that its revision moves.
+    made, and a grant, write the record again, so that its revision moves. Its leases may be ``preemptible``: they make
+    way for claims of a higher priority.
     """
 
     name: str
     gpu_milli: int | None = None
     priority: int = 0
     weight: int = 1
+    preemptible: bool = False
 
     @property
     def key(self) -> str:
@@ -165,7 +172,9 @@ class ClaimRecord:
     a whole one. ``host`` is where its lease is; ``why`` says why it has none, or not the one that it asks for.
     ``tenant`` is whose it is; empty: of none. Claims with the same ``anti_affinity`` are on different hosts. ``where``
     has names or patterns of the hosts that it may be on; empty: any. One that binds ``late`` has a lease only while
-    something wants it.
+    something wants it. Its lease ends at ``until_s``, and ``for_s`` after its grant. ``preempt_vm``: preemption may
+    also detach a VM that uses it. ``preempted_by`` had its lease last; ``nominated`` is the host, with these GPUs,
+    that others make free for it.
     """
 
     name: str
@@ -181,6 +190,12 @@ class ClaimRecord:
     anti_affinity: str = ""
     where: tuple[str, ...] = ()
     late: bool = False
+    until_s: float | None = None
+    for_s: float | None = None
+    preempt_vm: bool = False
+    preempted_by: str = ""
+    nominated: str = ""
+    nominated_gpus: tuple[int, ...] = ()
 
     @property
     def key(self) -> str:
@@ -203,8 +218,8 @@ class ClaimRecord:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """GPUs of a host, by their indices, granted to a claim. Once it is ``is_ending``, the host ends the session and
-    removes the lease: the only proof that nothing runs on it.
+    """GPUs of a host, by their indices, granted to a claim at ``granted_s``, until ``until_s`` (0: without an end).
+    Once it is ``is_ending``, the host ends the session and removes the lease: the only proof that nothing runs on it.
     """
 
     claim: str
@@ -215,6 +230,8 @@ class LeaseRecord:
     compute_percent: float | None = None
     if_lost: IfLost = IfLost.KEEP
     is_ending: bool = False
+    granted_s: float = 0.0
+    until_s: float = 0.0
 
     @property
     def key(self) -> str:
@@ -335,8 +352,8 @@ def find_named(records: Mapping[str, T], name: str, noun: str, error: type[Vgpum
 
 
 def find_claim(view: View, name: str) -> ClaimRecord:
-    """Raises ClaimNotFoundError with near names."""
-    return find_named(view.claims, name, "claim", ClaimNotFoundError)
+    """Raises ClaimNotFoundError with near names, which are the tenant's own in a view of one."""
+    return find_named(view.list_own_claims(), name, "claim", ClaimNotFoundError)
 
 
 def lease_key(host: str, claim: str) -> str:
@@ -387,13 +404,16 @@ Record = (
     | LeaseRecord
     | UseRecord
     | WantRecord
+    | ReservationRecord
+    | EndRecord
 )
 
 
-#: fields that an earlier version does not know
-_LATER = frozenset(
-    {"tenant", "anti_affinity", "closed", "where", "number", "late", "ca", "links", "via"}
-)
+#: fields that the versions before do not know: those of version 2, and of 3
+_LATER = frozenset({"tenant", "anti_affinity", "closed", "where", "number", "late"}) | {
+    "preemptible", "until_s", "for_s", "preempt_vm", "preempted_by", "nominated", "nominated_gpus", "granted_s",
+    "ca", "links", "via",
+}  # fmt: skip
 
 
 def format_record(record: object) -> str:
@@ -425,11 +445,34 @@ def _decode(kind: Any, text: str) -> Any:
     return decode(kind, json.loads(text))
 
 
+_KINDS: dict[str, Any] = {
+    "host": HostRecord,
+    "gpu": GpuRecord,
+    "class": ClassRecord,
+    "tenant": TenantRecord,
+    "claim": ClaimRecord,
+    "lease": LeaseRecord,
+    "use": UseRecord,
+    "want": WantRecord,
+    "reservation": ReservationRecord,
+    "end": EndRecord,
+}
+
+
+@lru_cache(maxsize=1 << 16)
+def _split_key(key: str) -> tuple[str, str]:
+    """What kind of record an entry has, and its name."""
+    noun, _, name = key.removeprefix(ROOT).partition("/")
+    return noun, name
+
+
 class View:
     """A pool at one revision of its store."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.revision = snapshot.revision
+        #: the tenant whose claims alone can be named and listed; None: all
+        self.scope: str | None = None
         self._entries = snapshot.entries
         self.hosts: dict[str, HostRecord] = {}
         #: by HOST/INDEX
@@ -443,24 +486,40 @@ class View:
         self.uses: dict[str, UseRecord] = {}
         #: of claims that bind late, by claim
         self.wants: dict[str, WantRecord] = {}
+        self.reservations: dict[str, ReservationRecord] = {}
+        #: by HOST/CLAIM
+        self.ends: dict[str, EndRecord] = {}
         self.alive: dict[str, Entry] = {}
-        kinds: dict[str, tuple[Any, dict[str, Any]]] = {
-            "host": (HostRecord, self.hosts),
-            "gpu": (GpuRecord, self.gpus),
-            "class": (ClassRecord, self.classes),
-            "tenant": (TenantRecord, self.tenants),
-            "claim": (ClaimRecord, self.claims),
-            "lease": (LeaseRecord, self.leases),
-            "use": (UseRecord, self.uses),
-            "want": (WantRecord, self.wants),
+        found: dict[str, dict[str, Any]] = {
+            "host": self.hosts,
+            "gpu": self.gpus,
+            "class": self.classes,
+            "tenant": self.tenants,
+            "claim": self.claims,
+            "lease": self.leases,
+            "use": self.uses,
+            "want": self.wants,
+            "reservation": self.reservations,
+            "end": self.ends,
         }
         for key, entry in snapshot.entries.items():
-            noun, _, name = key.removeprefix(ROOT).partition("/")
+            noun, name = _split_key(key)
             if noun == "alive":
                 self.alive[name] = entry
-            elif noun in kinds:
-                kind, found = kinds[noun]
-                found[name] = read_record(kind, entry)
+            elif noun in _KINDS:
+                found[noun][name] = read_record(_KINDS[noun], entry)
+
+    def for_tenant(self, tenant: str) -> View:
+        """The same, in which only the claims of a tenant can be named and listed."""
+        view = copy.copy(self)
+        view.scope = tenant
+        return view
+
+    def list_own_claims(self) -> Mapping[str, ClaimRecord]:
+        """The claims that can be named and listed."""
+        if self.scope is None:
+            return self.claims
+        return {name: one for name, one in self.claims.items() if one.tenant == self.scope}
 
     @property
     def pool(self) -> PoolRecord | None:
@@ -481,8 +540,22 @@ class View:
         return [key for key in self._entries if key.startswith(prefix) and key not in known]
 
     def list_forgotten(self) -> list[str]:
-        """What wants claims that are no more."""
-        return [want.key for want in self.wants.values() if want.claim not in self.claims]
+        """What wants claims that are no more, and announcements of leases that have ended."""
+        wants = [want.key for want in self.wants.values() if want.claim not in self.claims]
+        return wants + [end.key for name, end in self.ends.items() if name not in self.leases]
+
+    @property
+    def has_times(self) -> bool:
+        """Whether all its hosts read what has times."""
+        return self.pool is None or self.pool.version >= ENDS
+
+    def add(self, record: Record) -> View:
+        """The pool if that were written, too."""
+        known = self._entries.get(record.key)
+        now = self.revision + 1
+        created = known.created if known else now
+        entry = Entry(record.key, format_record(record), created, now)
+        return View(Snapshot({**self._entries, record.key: entry}, now))
 
     def at(self, key: str) -> At:
         """The comparison that an entry, or its absence, is still as in this view."""

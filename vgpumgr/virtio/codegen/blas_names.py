@@ -14,6 +14,7 @@ REFUSE = {
     "cusolver": "solver_unsupported",
     "cusparse": "sparse_unsupported",
     "curand": "rand_unsupported",
+    "nccl": "nccl_unsupported",
 }
 
 
@@ -61,7 +62,10 @@ def main() -> int:
     refuse = next((f for n, f in REFUSE.items() if n in soname), "blas_unsupported")
     (output / "unsupported.c").write_text(emit_unsupported(found, refuse))
     (output / "null.c").write_text(emit_null(found))
-    (output / "exports.map").write_text(emit_map(found, soname))
+    versions = emit_map(found, soname)
+    (output / "exports.map").write_text(
+        versions.removeprefix(f"{soname} ") if "nccl" in soname else versions
+    )
     return 0
 
 

@@ -25,6 +25,7 @@ TRANSFORMS = VIRTIO / "spec" / "cufft.yaml"
 SOLVERS = VIRTIO / "spec" / "cusolver.yaml"
 SPARSES = VIRTIO / "spec" / "cusparse.yaml"
 GENERATORS = VIRTIO / "spec" / "curand.yaml"
+COLLECTIVES = VIRTIO / "spec" / "nccl.yaml"
 #: a definition by hand, or by one of the macros that define a name with its per-thread variant
 DEFINED = re.compile(r"^(?:API\b[^;{(]*?\b(\w+)\s*\(|\w*API\w*\(\s*(\w+))", re.MULTILINE)
 #: version 12's headers rename these, so that the source has the left one and the library the right one
@@ -76,6 +77,7 @@ def math_implemented() -> dict[str, set[str]]:
         "cudnn": dnn.implemented(NETWORKS),
         "cufft": by_hand.implemented(TRANSFORMS, "cufft"),
         "curand": by_hand.implemented(GENERATORS, "curand"),
+        "nccl": {name for p in ("nccl", "pnccl") for name in by_hand.implemented(COLLECTIVES, p)},
         "cusolver": blas.implemented_by(SOLVERS, blas.SOLVER),
         "cusparse": blas.implemented_by(SPARSES, blas.SPARSE),
     }
@@ -170,7 +172,8 @@ def emit_coverage(spec: Spec) -> str:
         f"Generated from `vgpumgr/virtio/spec/` ({spec.file}, refused.yaml); do not edit. The guest's `libcuda.so.1`",
         f"exports every name of cuda.h {spec.header}, its `libcudart.so.12` and `.13` every name of the vendor's.",
         "`libcublas` and `libcublasLt`, each for 12 and 13, `libcudnn` for 9, `libcufft` and `libcusolver` for 11 and",
-        "12, `libcusparse` for 12, and `libcurand` for 10 export every documented name of the vendor's.",
+        "12, `libcusparse` for 12, `libcurand` for 10, and `libnccl` for 2 export every documented name of the",
+        "vendor's. NCCL's implemented ones are the guest's own ([adr/0029](adr/0029-nccl-in-the-guest.md)).",
         "What is refused answers CUDA_ERROR_NOT_SUPPORTED, and names itself once on standard error",
         "(`VGPUMGR_QUIET=1`: never).",
         "",

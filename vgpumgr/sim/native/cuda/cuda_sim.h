@@ -186,7 +186,7 @@ struct allocation {
 	uint64_t id;
 	bool of_module, managed, sync_memops, freeing; /* freeing: cuMemFreeAsync is under way */
 	bool borrowed;      /* from another process: cuIpcOpenMemHandle */
-	bool accessible;    /* mapped memory: cuMemSetAccess */
+	uint32_t access;    /* of mapped memory: the devices that get at it, a bit each (cuMemSetAccess) */
 };
 /* Who is told of device memory; NULL where drv.checks is 0. With the table's lock held. */
 struct vm_watch {
@@ -382,6 +382,11 @@ CUresult ptx_to_cuda(enum ptx_status status);
 CUresult fatbin_to_cuda(int status);
 /* Reads a whole file; the caller frees. */
 CUresult image_read_file(const char *path, void **data, size_t *length);
+
+/* peer.c: the devices that may get at a device's memory, a bit each; itself is one. */
+uint32_t peer_devices(const struct device *dev);
+/* pool.c: whether a device gets at the memory of a pool. */
+bool pool_permits(const struct pool *p, const struct device *dev);
 
 /* module.c */
 struct function {

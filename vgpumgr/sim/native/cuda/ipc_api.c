@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuIpc: handles of memory and events for other processes, and what a process has opened. */
+/* cuIpc: handles of memory and events for other processes, and what a process has opened; shareable.c has the rest. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -76,12 +76,30 @@ static CUresult open_memory(struct context *ctx, const struct ipc_handle *handle
 	return CUDA_SUCCESS;
 }
 
-CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle raw, unsigned int flags)
+CUresult ipc_open_memory(struct context *ctx, const struct ipc_handle *handle, CUdeviceptr *out, bool *first)
 {
 	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* who opens the same handle twice gets one address */
-	struct ipc_handle handle;
 	struct opened *o;
 	CUresult r;
+
+	pthread_mutex_lock(&one);
+	drv_lock();
+	o = *find_opened(handle, ctx, 0);
+	if (o) {
+		o->times++;
+		*out = o->addr;
+	}
+	drv_unlock();
+	*first = !o;
+	r = o ? CUDA_SUCCESS : open_memory(ctx, handle, out);
+	pthread_mutex_unlock(&one);
+	return r;
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle raw, unsigned int flags)
+{
+	struct ipc_handle handle;
+	bool unused;
 
 	CONTEXT_ENTER(ctx);
 	CAPTURE_SAFE();
@@ -92,17 +110,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle raw, unsigned in
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (ipc_is_own(&handle))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	pthread_mutex_lock(&one);
-	drv_lock();
-	o = *find_opened(&handle, ctx, 0);
-	if (o) {
-		o->times++;
-		*out = o->addr;
-	}
-	drv_unlock();
-	r = o ? CUDA_SUCCESS : open_memory(ctx, &handle, out);
-	pthread_mutex_unlock(&one);
-	return r;
+	return ipc_open_memory(ctx, &handle, out, &unused);
 }
 
 /* The older form: the same in every context. */
@@ -116,12 +124,26 @@ static bool is_borrowed(const struct allocation *a)
 	return a->borrowed;
 }
 
+bool ipc_close_memory(const struct context *ctx, uint64_t addr, enum ipc_kind kind, bool *last)
+{
+	struct opened **p, *o;
+
+	DRV_LOCKED();
+	p = find_opened(NULL, ctx, addr);
+	o = *p && (*p)->handle.kind == kind ? *p : NULL;
+	*last = o && !--o->times;
+	if (*last) {
+		*p = o->next;
+		free(o);
+	}
+	return o;
+}
+
 /* Waits for the context's work, which may use it. */
 CUresult cuIpcCloseMemHandle(CUdeviceptr addr)
 {
-	struct opened **p, *o;
 	struct allocation a;
-	bool last;
+	bool found, last;
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
@@ -129,18 +151,10 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr addr)
 	r = context_drain(ctx);
 	if (r != CUDA_SUCCESS)
 		return r;
-	drv_lock();
-	p = find_opened(NULL, ctx, addr);
-	o = *p;
-	last = o && !--o->times;
-	if (last) {
-		*p = o->next;
-		free(o);
-	}
-	drv_unlock();
+	found = ipc_close_memory(ctx, addr, IPC_MEMORY, &last);
 	if (last)
 		vm_remove(addr, is_borrowed, &a);
-	return o ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 void ipc_free_context(const struct context *ctx)
@@ -206,7 +220,12 @@ CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle raw)
 
 static void *lend_memory(uint64_t id, struct ipc_offer *offer, int *file)
 {
-	return vm_lend(id, offer, file);
+	return vm_lend(id, false, offer, file);
+}
+
+static void *lend_pooled(uint64_t id, struct ipc_offer *offer, int *file)
+{
+	return vm_lend(id, true, offer, file);
 }
 
 static void take_memory_back(void *lent, uint64_t who)
@@ -229,10 +248,41 @@ static void take_event_back(void *lent, uint64_t who)
 	shared_event_unref(lent);
 }
 
+static void *lend_physical(uint64_t id, struct ipc_offer *offer, int *file)
+{
+	DRV_LOCKED();
+	return physical_lend(id, offer, file);
+}
+
+static void take_physical_back(void *lent, uint64_t who)
+{
+	(void)who;
+	DRV_LOCKED();
+	physical_take_back(lent);
+}
+
+static void *lend_pool(uint64_t id, struct ipc_offer *offer, int *file)
+{
+	(void)file;
+	DRV_LOCKED();
+	return pool_lend(id, offer);
+}
+
+static void take_pool_back(void *lent, uint64_t who)
+{
+	(void)who;
+	DRV_LOCKED();
+	pool_take_back(lent);
+}
+
 void ipc_init(void)
 {
-	static const struct ipc_lender memory = { lend_memory, take_memory_back }, events = { lend_event, take_event_back };
-	static const struct ipc_lender *lenders[] = { [IPC_MEMORY] = &memory, [IPC_EVENT] = &events };
+	static const struct ipc_lender memory = { lend_memory, take_memory_back }, events = { lend_event, take_event_back },
+				       pooled = { lend_pooled, take_memory_back }, pools = { lend_pool, take_pool_back },
+				       physical = { lend_physical, take_physical_back };
+	static const struct ipc_lender *lenders[IPC_KINDS] = {
+		[IPC_MEMORY] = &memory, [IPC_EVENT] = &events, [IPC_PHYSICAL] = &physical, [IPC_POOL] = &pools, [IPC_POOLED] = &pooled,
+	};
 
 	ipc_start(lenders);
 }

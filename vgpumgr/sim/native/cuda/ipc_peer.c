@@ -112,7 +112,7 @@ static ssize_t receive_with(int socket, struct sockaddr_un *from, socklen_t *fro
 static CUresult lend(const struct ipc_handle *what, struct loan *loan, struct ipc_offer *offer, int *file)
 {
 	if (memcmp(what->key, peer.key, sizeof(peer.key)) || n_loans == LOANS ||
-	    (what->kind != IPC_MEMORY && what->kind != IPC_EVENT))
+	    what->kind < IPC_MEMORY || what->kind >= IPC_KINDS)
 		return CUDA_ERROR_INVALID_HANDLE;
 	loan->lender = peer.lenders[what->kind];
 	loan->lent = loan->lender->lend(what->id, offer, file);
@@ -244,7 +244,8 @@ static CUresult exchange(const struct sockaddr_un *to, socklen_t length, const s
 	}
 	if (!sent)
 		return CUDA_ERROR_INVALID_HANDLE; /* there is no such process */
-	return offer->result == CUDA_SUCCESS && *file < 0 ? CUDA_ERROR_OPERATING_SYSTEM : (CUresult)offer->result;
+	return offer->result == CUDA_SUCCESS && *file < 0 && handle->kind != IPC_POOL ? CUDA_ERROR_OPERATING_SYSTEM :
+											(CUresult)offer->result;
 }
 
 CUresult ipc_ask(const struct ipc_handle *handle, struct ipc_offer *offer, int *file, int *line)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "captures.h"
+#include "ipc.h"
 
 static void mark_managed(struct allocation *a, const void *unused)
 {
@@ -56,7 +57,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_
 
 static bool may_free(const struct allocation *a)
 {
-	return a->kind == ALLOCATION_DEVICE && !a->of_module && !a->borrowed;
+	return a->kind == ALLOCATION_DEVICE && !a->of_module && (!a->borrowed || a->pool);
 }
 
 /* Waits for the work of the context that owns the memory: it may use it. */
@@ -64,6 +65,7 @@ CUresult cuMemFree_v2(CUdeviceptr addr)
 {
 	struct graph_block *ended;
 	struct allocation a;
+	bool last = true;
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
@@ -78,6 +80,10 @@ CUresult cuMemFree_v2(CUdeviceptr addr)
 	r = context_drain(a.ctx);
 	if (r != CUDA_SUCCESS)
 		return r;
+	if (a.borrowed && !ipc_close_memory(a.ctx, addr, IPC_POOLED, &last))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!last)
+		return CUDA_SUCCESS;
 	r = vm_remove(addr, may_free, &a);
 	if (r == CUDA_SUCCESS && a.managed)
 		advice_forget(&a);

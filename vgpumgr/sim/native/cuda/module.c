@@ -9,15 +9,21 @@
 
 #include <cuda_log.h>
 
+/* Memory of a pool is the devices' that the pool is for; that peers see each other's contexts is not about it. */
+static bool may_use(struct context *ctx, const struct allocation *a)
+{
+	return a->pool ? pool_permits(a->pool, ctx->dev) : peer_permits(ctx, a->ctx_id);
+}
+
 /* What a kernel of this context may touch: its own device memory, that of its peers, what is mapped, and page-locked host memory. */
 static void *translate(void *arg, uint64_t addr, uint64_t size, bool write, uint64_t *base, uint64_t *length)
 {
 	struct context *ctx = arg;
 	struct allocation a;
 
-	if (!vm_contains(addr, size, &a) || (a.kind == ALLOCATION_DEVICE && !peer_permits(ctx, a.ctx_id)))
+	if (!vm_contains(addr, size, &a) || (a.kind == ALLOCATION_DEVICE && !may_use(ctx, &a)))
 		return NULL;
-	if (a.kind == ALLOCATION_MAPPED && a.dev != ctx->dev)
+	if (a.kind == ALLOCATION_MAPPED && !(a.access >> ctx->dev->ordinal & 1))
 		return NULL;
 	if (write && a.kind == ALLOCATION_REGISTERED && a.flags & CU_MEMHOSTREGISTER_READ_ONLY)
 		return NULL;

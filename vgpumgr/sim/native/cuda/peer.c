@@ -10,6 +10,16 @@ static bool can_access(const struct device *a, const struct device *b)
 	return a != b && a->gi_id < 0 && b->gi_id < 0;
 }
 
+uint32_t peer_devices(const struct device *dev)
+{
+	uint32_t all = UINT32_C(1) << dev->ordinal;
+
+	for (int i = 0; i < drv.n_devices; i++)
+		if (can_access(&drv.devices[i], dev))
+			all |= UINT32_C(1) << i;
+	return all;
+}
+
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
 {
 	struct device *from = device_find(dev), *to = device_find(peer);

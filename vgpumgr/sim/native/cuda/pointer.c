@@ -57,7 +57,7 @@ static CUresult put(void *data, CUpointer_attribute attribute, CUdeviceptr addr,
 		PUT(unsigned int, 1);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-		PUT(unsigned int, a->kind == ALLOCATION_MAPPED && !a->accessible ?
+		PUT(unsigned int, a->kind == ALLOCATION_MAPPED && !a->access ?
 					  CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE :
 					  CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
 		return CUDA_SUCCESS;

@@ -4,15 +4,25 @@
  * free, so a pool never holds more than is in use; the release threshold is recorded and has nothing to act on.
  */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "captures.h"
+#include "ipc.h"
 
 struct pool {
+	struct pool *next;  /* of those that can be shared, and live */
 	struct device *dev;
-	bool is_default, destroyed;
+	uint64_t id;        /* 0: it cannot be shared */
+	uint32_t access;    /* the devices that get at its memory, a bit each */
+	size_t lent;        /* to other processes */
+	struct ipc_handle origin; /* of one that is imported; its kind is 0 of our own */
+	int line;           /* to the process that it is imported from */
+	bool is_default, destroyed, exported;
 	uint64_t used, used_high, threshold;
 	int reuse[3]; /* the three reuse attributes, on by default */
 };
+
+static struct pool *shareable; /* with drv.lock held */
 
 static struct pool *pool_create(struct device *dev, bool is_default)
 {
@@ -20,7 +30,7 @@ static struct pool *pool_create(struct device *dev, bool is_default)
 
 	if (!p)
 		return NULL;
-	*p = (struct pool){ .dev = dev, .is_default = is_default, .reuse = { 1, 1, 1 } };
+	*p = (struct pool){ .dev = dev, .is_default = is_default, .reuse = { 1, 1, 1 }, .access = UINT32_C(1) << dev->ordinal, .line = -1 };
 	if (handle_add(p, HANDLE_POOL)) {
 		free(p);
 		return NULL;
@@ -35,11 +45,37 @@ static struct pool *default_pool(struct device *dev)
 	return dev->default_pool;
 }
 
+/* Something of it has ended. */
+static void pool_end_unused(struct pool *p)
+{
+	if (!p->destroyed || p->used || p->lent)
+		return;
+	if (p->line >= 0)
+		close(p->line);
+	free(p);
+}
+
 void pool_freed(struct pool *p, uint64_t size)
 {
 	p->used -= size;
-	if (p->destroyed && !p->used)
-		free(p);
+	pool_end_unused(p);
+}
+
+bool pool_permits(const struct pool *p, const struct device *dev)
+{
+	return __atomic_load_n(&p->access, __ATOMIC_RELAXED) >> dev->ordinal & 1;
+}
+
+static bool is_imported(const struct pool *p)
+{
+	return p->origin.kind;
+}
+
+static void make_shareable(struct pool *p)
+{
+	p->id = next_id();
+	p->next = shareable;
+	shareable = p;
 }
 
 static CUresult get_pool(CUmemoryPool *out, struct device *dev, bool current)
@@ -76,7 +112,7 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle)
 	if (!d)
 		return CUDA_ERROR_INVALID_DEVICE;
 	DRV_LOCKED();
-	if (!handle_is(handle, HANDLE_POOL) || ((struct pool *)handle)->dev != d)
+	if (!handle_is(handle, HANDLE_POOL) || ((struct pool *)handle)->dev != d || is_imported((struct pool *)handle))
 		return CUDA_ERROR_INVALID_VALUE;
 	d->current_pool = (struct pool *)handle;
 	return CUDA_SUCCESS;
@@ -119,6 +155,8 @@ CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 		return CUDA_ERROR_INVALID_DEVICE;
 	DRV_LOCKED();
 	*out = (CUmemoryPool)pool_create(d, false);
+	if (*out && props->handleTypes)
+		make_shareable((struct pool *)*out);
 	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -134,9 +172,14 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle)
 	handle_remove(p);
 	if (p->dev->current_pool == p)
 		p->dev->current_pool = NULL;
+	for (struct pool **at = &shareable; *at; at = &(*at)->next) {
+		if (*at == p) {
+			*at = p->next;
+			break;
+		}
+	}
 	p->destroyed = true;
-	if (!p->used)
-		free(p);
+	pool_end_unused(p);
 	return CUDA_SUCCESS;
 }
 
@@ -213,22 +256,38 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
 	return set_attribute((struct pool *)handle, attribute, value);
 }
 
+static struct cuda_reach reach_of(const struct pool *p)
+{
+	return (struct cuda_reach){ p->dev->ordinal, drv.n_devices, peer_devices(p->dev), p->access };
+}
+
 CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *list, size_t count)
 {
+	struct pool *p = (struct pool *)handle;
+	struct cuda_reach reach;
+	CUresult r;
+
 	DRIVER_CHECK();
 	DRV_LOCKED();
 	if (!handle_is(handle, HANDLE_POOL))
 		return CUDA_ERROR_INVALID_VALUE;
-	return cuda_check_pool_access(list, count, ((struct pool *)handle)->dev->ordinal, drv.n_devices);
+	reach = reach_of(p);
+	r = cuda_set_pool_access(list, count, &reach);
+	if (r == CUDA_SUCCESS) /* kernels read it */
+		__atomic_store_n(&p->access, reach.access, __ATOMIC_RELAXED);
+	return r;
 }
 
 CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool handle, CUmemLocation *location)
 {
+	struct cuda_reach reach;
+
 	DRIVER_CHECK();
 	DRV_LOCKED();
 	if (!handle_is(handle, HANDLE_POOL))
 		return CUDA_ERROR_INVALID_VALUE;
-	return cuda_read_pool_access(location, ((struct pool *)handle)->dev->ordinal, drv.n_devices, flags);
+	reach = reach_of((struct pool *)handle);
+	return cuda_read_pool_access(location, &reach, flags);
 }
 
 static void set_pool(struct allocation *a, const void *pool)
@@ -263,7 +322,7 @@ static CUresult capture_from(const struct context *ctx, const struct pool *pool,
 	bool known, own;
 
 	drv_lock();
-	known = handle_is(pool, HANDLE_POOL);
+	known = handle_is(pool, HANDLE_POOL) && !is_imported(pool);
 	own = known && pool->dev == ctx->dev;
 	drv_unlock();
 	if (!own)
@@ -287,6 +346,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, CUmemoryPool han
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (!handle_is(pool, HANDLE_POOL))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (is_imported(pool))
 		return CUDA_ERROR_INVALID_VALUE;
 	/* CUDA permits it; here memory belongs to a context of its device */
 	return pool->dev == s->ctx->dev ? allocate(s->ctx, pool, size, out) : CUDA_ERROR_NOT_SUPPORTED;
@@ -353,12 +414,24 @@ static CUresult submit_free(struct stream *s, uint64_t addr)
 	return r;
 }
 
+/* One opening less; drv.lock is dropped meanwhile. */
+static bool close_borrowed(const struct allocation *a, bool *last)
+{
+	bool found;
+
+	drv_unlock();
+	found = ipc_close_memory(a->ctx, a->addr, IPC_POOLED, last);
+	drv_lock();
+	return found;
+}
+
 /* Also for memory of cuMemAlloc. */
 CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream stream)
 {
 	struct graph_block *ended;
 	struct allocation a;
 	struct stream *s;
+	bool last = true;
 	CUresult r;
 
 	CONTEXT_ENTER(ctx);
@@ -371,7 +444,82 @@ CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream stream)
 	if (graph_block_free(addr, &r, &ended) && !ended)
 		return r;
 	free(ended);
-	if (!vm_find(addr, &a) || a.addr != addr || a.kind != ALLOCATION_DEVICE || a.of_module || a.borrowed || a.freeing)
+	if (!vm_find(addr, &a) || a.addr != addr || a.kind != ALLOCATION_DEVICE || a.of_module || (a.borrowed && !a.pool) || a.freeing)
 		return CUDA_ERROR_INVALID_VALUE;
-	return submit_free(s, addr);
+	if (a.borrowed && !close_borrowed(&a, &last))
+		return CUDA_ERROR_INVALID_VALUE;
+	return last ? submit_free(s, addr) : CUDA_SUCCESS;
+}
+
+/* ---- between processes: shareable.c */
+
+CUresult pool_export(CUmemoryPool handle, uint64_t *id)
+{
+	struct pool *p = (struct pool *)handle;
+
+	if (!handle_is(p, HANDLE_POOL) || !p->id)
+		return CUDA_ERROR_INVALID_VALUE;
+	p->exported = true;
+	*id = p->id;
+	return CUDA_SUCCESS;
+}
+
+uint64_t pool_exportable(const struct pool *p)
+{
+	return p->exported && !p->destroyed ? p->id : 0;
+}
+
+struct pool *pool_lend(uint64_t id, struct ipc_offer *offer)
+{
+	struct pool *p = shareable;
+
+	while (p && p->id != id)
+		p = p->next;
+	if (!p)
+		return NULL;
+	*offer = (struct ipc_offer){ .gpu = p->dev->gpu, .gi_id = p->dev->gi_id, .ci_id = p->dev->ci_id };
+	p->lent++;
+	return p;
+}
+
+void pool_take_back(struct pool *p)
+{
+	p->lent--;
+	pool_end_unused(p);
+}
+
+CUresult pool_import(struct device *dev, const struct ipc_handle *origin, int line, CUmemoryPool *out)
+{
+	struct pool *p = pool_create(dev, false);
+
+	if (!p) {
+		close(line);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	p->origin = *origin;
+	p->line = line;
+	*out = (CUmemoryPool)p;
+	return CUDA_SUCCESS;
+}
+
+const struct ipc_handle *pool_origin(CUmemoryPool handle, struct device **dev)
+{
+	const struct pool *p = (const struct pool *)handle;
+
+	if (!handle_is(p, HANDLE_POOL) || !is_imported(p))
+		return NULL;
+	*dev = p->dev;
+	return &p->origin;
+}
+
+void pool_borrowed(CUmemoryPool handle, uint64_t addr)
+{
+	struct pool *p = (struct pool *)handle;
+	struct allocation a;
+
+	if (!handle_is(p, HANDLE_POOL) || !vm_find(addr, &a))
+		return;
+	vm_update(addr, set_pool, p);
+	p->used += a.size;
+	p->used_high = p->used > p->used_high ? p->used : p->used_high;
 }

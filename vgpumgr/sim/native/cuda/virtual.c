@@ -7,16 +7,26 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-#include "cuda_sim.h"
+#include "ipc.h"
 
 struct physical {
+	struct physical *next;    /* of those that can be shared */
 	struct device *dev;
 	CUmemAllocationProp properties;
-	uint64_t bytes;
+	uint64_t bytes, id;       /* id 0: it cannot be shared */
 	void *memory;
-	size_t handles, mappings; /* it ends with the last of both */
+	size_t handles, mappings, lent; /* it ends with the last of all */
+	int line;                 /* to the process that it is borrowed from; -1: it is our own */
 };
+static struct physical *shareable;
+
+/* What can be shared lies in one file, one behind the other: descriptors are few. */
+static struct {
+	int file;                 /* -1: there is none yet */
+	uint64_t used;
+} storage = { .file = -1 };
 
 /* Reserved addresses, sorted. `asked` is what the program knows; whole granules are taken. */
 struct space {
@@ -43,11 +53,50 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
 
 static void physical_end(struct physical *p)
 {
+	for (struct physical **at = &shareable; *at; at = &(*at)->next) {
+		if (*at == p) {
+			*at = p->next;
+			break;
+		}
+	}
+	if (p->memory && p->id)
+		madvise(p->memory, p->bytes, MADV_REMOVE);
 	if (p->memory)
 		munmap(p->memory, p->bytes);
-	client_uncharge(p->dev, p->bytes);
+	if (p->line < 0)
+		client_uncharge(p->dev, p->bytes);
+	else
+		close(p->line);
 	client_detach(p->dev);
 	free(p);
+}
+
+static void physical_end_unused(struct physical *p)
+{
+	if (!p->handles && !p->mappings && !p->lent)
+		physical_end(p);
+}
+
+static void *map_shared(int file, uint64_t at, uint64_t bytes)
+{
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | (file < 0 ? MAP_ANONYMOUS : 0), file,
+			    (off_t)at);
+
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* Its id is its place in the file, and so never another's. */
+static void take_storage(struct physical *p)
+{
+	if (storage.file < 0)
+		storage.file = memfd_create("vgpumgr-sim-physical", MFD_CLOEXEC);
+	if (storage.file < 0 || ftruncate(storage.file, (off_t)(storage.used + p->bytes)))
+		return;
+	p->memory = map_shared(storage.file, storage.used, p->bytes);
+	storage.used += p->bytes;
+	p->id = storage.used;
+	p->next = shareable;
+	shareable = p;
 }
 
 /* The process is a client of the device by it, as by a context. */
@@ -77,10 +126,11 @@ static CUresult physical_create(struct device *dev, uint64_t bytes, const CUmemA
 		client_detach(dev);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	*p = (struct physical){ .dev = dev, .properties = *properties, .bytes = bytes, .handles = 1 };
-	p->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (p->memory == MAP_FAILED)
-		p->memory = NULL;
+	*p = (struct physical){ .dev = dev, .properties = *properties, .bytes = bytes, .handles = 1, .line = -1 };
+	if (properties->requestedHandleTypes)
+		take_storage(p);
+	else
+		p->memory = map_shared(-1, 0, bytes);
 	if (!p->memory || handle_add(p, HANDLE_PHYSICAL)) {
 		physical_end(p);
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -130,8 +180,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 	if (--p->handles)
 		return CUDA_SUCCESS;
 	handle_remove(p);
-	if (!p->mappings)
-		physical_end(p);
+	physical_end_unused(p);
 	return CUDA_SUCCESS;
 }
 
@@ -145,6 +194,82 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out, CUmemG
 	if (!out || !p)
 		return CUDA_ERROR_INVALID_VALUE;
 	*out = p->properties;
+	return CUDA_SUCCESS;
+}
+
+/* ---- between processes: shareable.c */
+
+CUresult physical_export(CUmemGenericAllocationHandle handle, uint64_t *id)
+{
+	const struct physical *p = physical_find(handle);
+
+	if (!p || !p->properties.requestedHandleTypes)
+		return CUDA_ERROR_INVALID_VALUE;
+	*id = p->id;
+	return p->line < 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED; /* it is its maker's to hand on */
+}
+
+static struct physical *find_shareable(uint64_t id)
+{
+	struct physical *p = shareable;
+
+	while (p && p->id != id)
+		p = p->next;
+	return p && (p->handles || p->mappings) ? p : NULL;
+}
+
+struct physical *physical_lend(uint64_t id, struct ipc_offer *offer, int *file)
+{
+	struct physical *p = find_shareable(id);
+
+	if (!p)
+		return NULL;
+	*offer = (struct ipc_offer){ .gpu = p->dev->gpu, .gi_id = p->dev->gi_id, .ci_id = p->dev->ci_id,
+				     .file_offset = p->id - p->bytes, .bytes = p->bytes, .size = p->bytes };
+	*file = storage.file;
+	p->lent++;
+	return p;
+}
+
+void physical_take_back(struct physical *p)
+{
+	p->lent--;
+	physical_end_unused(p);
+}
+
+CUresult physical_again(uint64_t id, CUmemGenericAllocationHandle *out)
+{
+	struct physical *p = find_shareable(id);
+
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!p->handles && handle_add(p, HANDLE_PHYSICAL))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	p->handles++;
+	*out = (CUmemGenericAllocationHandle)p;
+	return CUDA_SUCCESS;
+}
+
+/* Its maker is charged for it. */
+CUresult physical_import(struct device *dev, const struct ipc_offer *offer, int file, int line, CUmemGenericAllocationHandle *out)
+{
+	struct physical *p = calloc(1, sizeof(*p));
+	CUresult r = p ? client_attach(dev) : CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (r != CUDA_SUCCESS) {
+		free(p);
+		close(line);
+		return r;
+	}
+	*p = (struct physical){ .dev = dev, .bytes = offer->bytes, .handles = 1, .line = line };
+	p->properties = (CUmemAllocationProp){ .type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = cuda_location_of(dev->ordinal),
+					       .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR };
+	p->memory = map_shared(file, offer->file_offset, offer->bytes);
+	if (!p->memory || handle_add(p, HANDLE_PHYSICAL)) {
+		physical_end(p);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*out = (CUmemGenericAllocationHandle)p;
 	return CUDA_SUCCESS;
 }
 
@@ -356,15 +481,20 @@ CUresult cuMemUnmap(CUdeviceptr addr, size_t bytes)
 			continue;
 		}
 		vm_unmap(a.addr);
-		if (!--a.physical->mappings && !a.physical->handles)
-			physical_end(a.physical);
+		a.physical->mappings--;
+		physical_end_unused(a.physical);
 	}
 	return CUDA_SUCCESS;
 }
 
-static void set_accessible(struct allocation *a, const void *value)
+static void set_devices(struct allocation *a, const void *value)
 {
-	a->accessible = *(const bool *)value;
+	a->access = *(const uint32_t *)value;
+}
+
+static struct cuda_reach reach_of(const struct allocation *a)
+{
+	return (struct cuda_reach){ a->dev->ordinal, drv.n_devices, peer_devices(a->dev), a->access };
 }
 
 /* `change` false: only checks. */
@@ -374,9 +504,11 @@ static CUresult set_access(uint64_t addr, uint64_t bytes, const CUmemAccessDesc 
 	struct allocation a;
 
 	for (uint64_t end = addr + bytes; r == CUDA_SUCCESS && addr < end && find_mapping(addr, &a); addr += a.size) {
-		r = cuda_read_mapped_access(list, count, a.dev->ordinal, drv.n_devices, &a.accessible);
+		struct cuda_reach reach = reach_of(&a);
+
+		r = cuda_set_mapped_access(list, count, &reach);
 		if (r == CUDA_SUCCESS && change)
-			vm_update(addr, set_accessible, &a.accessible);
+			vm_update(addr, set_devices, &reach.access);
 	}
 	return r;
 }
@@ -404,8 +536,7 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
 		return r;
 	if (!find_mapping(addr, &a))
 		return CUDA_ERROR_INVALID_VALUE;
-	*flags = a.accessible && location->id == a.dev->ordinal ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE :
-								  CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	*flags = a.access >> location->id & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	return CUDA_SUCCESS;
 }
 

@@ -325,14 +325,14 @@ bool vm_find(uint64_t addr, struct allocation *out)
 /* Neighbours of one device are used as one: that is what memory is mapped for. */
 static bool continues(const struct allocation *a, const struct allocation *next)
 {
-	return next->kind == ALLOCATION_MAPPED && next->addr == a->addr + a->size && next->accessible && next->dev == a->dev;
+	return next->kind == ALLOCATION_MAPPED && next->addr == a->addr + a->size && next->access == a->access && next->dev == a->dev;
 }
 
 static bool contains(uint64_t addr, uint64_t size, struct allocation *out)
 {
 	const struct allocation *a = find(addr), *end = items + n_items;
 
-	if (!a || (a->kind == ALLOCATION_MAPPED && !a->accessible))
+	if (!a || (a->kind == ALLOCATION_MAPPED && !a->access))
 		return false;
 	*out = *a;
 	while (size > a->addr + a->size - addr) {
@@ -399,13 +399,13 @@ bool vm_update(uint64_t addr, void (*change)(struct allocation *, const void *),
 
 /* ---- what processes lend each other: ipc.h */
 
-struct chunk *vm_lend(uint64_t id, struct ipc_offer *offer, int *file)
+struct chunk *vm_lend(uint64_t id, bool pooled, struct ipc_offer *offer, int *file)
 {
 	WRITING();
 	for (size_t i = 0; i < n_items; i++) {
 		const struct allocation *a = &items[i];
 
-		if (a->id != id || !vm_is_lendable(a))
+		if (a->id != id || !(pooled ? a->pool && !a->borrowed : vm_is_lendable(a)))
 			continue;
 		*offer = (struct ipc_offer){ .gpu = a->chunk->dev->gpu, .gi_id = a->chunk->dev->gi_id, .ci_id = a->chunk->dev->ci_id,
 					     .file_offset = a->chunk->addr - a->chunk->dev->file_base, .bytes = a->chunk->bytes,

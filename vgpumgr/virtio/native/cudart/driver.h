@@ -44,6 +44,8 @@
 	X(cuMemAllocAsync) X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) X(cuDeviceGetDefaultMemPool)             \
 	X(cuDeviceGetMemPool) X(cuDeviceSetMemPool) X(cuMemPoolCreate) X(cuMemPoolDestroy) X(cuMemPoolTrimTo)    \
 	X(cuMemPoolSetAttribute) X(cuMemPoolGetAttribute) X(cuMemPoolSetAccess) X(cuMemPoolGetAccess)            \
+	X(cuMemPoolExportToShareableHandle) X(cuMemPoolImportFromShareableHandle) X(cuMemPoolExportPointer)      \
+	X(cuMemPoolImportPointer)                                                                                \
 	X(cuStreamCreate) X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamQuery)                      \
 	X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuStreamAddCallback) X(cuStreamGetFlags)                   \
 	X(cuStreamGetPriority) X(cuStreamGetId) X(cuStreamGetCtx) X(cuStreamIsCapturing)                         \
@@ -89,6 +91,7 @@
 #define DRIVER_CALLS_OF_VERSION(X)                                                                               \
 	X(cuGraphNodeGetParams) X(cuGraphGetId) X(cuGraphExecGetId) X(cuGraphNodeGetContainingGraph)             \
 	X(cuGraphNodeGetLocalId) X(cuGraphNodeGetToolsId)                                         \
+	X(cuMemGetDefaultMemPool) X(cuMemGetMemPool) X(cuMemSetMemPool)                                          \
 	X(cuMemPrefetchBatchAsync) X(cuMemDiscardBatchAsync) X(cuMemDiscardAndPrefetchBatchAsync)                \
 	X(cuDeviceGetHostAtomicCapabilities) X(cuDeviceGetP2PAtomicCapabilities)
 #else

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allocation in stream order, and the pools behind it. Sharing pools between processes is not offered. */
+/* Allocation in stream order, and the pools behind it. */
 #include "runtime.h"
 
 _Static_assert(sizeof(struct cudaMemLocation) == sizeof(CUmemLocation), "memory locations");
 _Static_assert(sizeof(struct cudaMemAccessDesc) == sizeof(CUmemAccessDesc), "access descriptors");
 _Static_assert(sizeof(struct cudaMemPoolProps) == sizeof(CUmemPoolProps), "pool properties");
 _Static_assert(offsetof(struct cudaMemPoolProps, maxSize) == offsetof(CUmemPoolProps, maxSize), "pool properties");
+_Static_assert(sizeof(struct cudaMemPoolPtrExportData) == sizeof(CUmemPoolPtrExportData), "memory of pools");
 _Static_assert((int)cudaMemPoolAttrUsedMemHigh == (int)CU_MEMPOOL_ATTR_USED_MEM_HIGH, "pool attributes");
 
 static cudaError_t allocate(void **out, size_t size, cudaStream_t stream)
@@ -112,3 +113,46 @@ API cudaError_t cudaMemPoolGetAccess(enum cudaMemAccessFlags *flags, cudaMemPool
 	return rt_done(
 		RT_CALL(cuMemPoolGetAccess, (CUmemAccess_flags *)flags, memPool, (CUmemLocation *)location));
 }
+
+/* ---- between processes */
+
+API cudaError_t cudaMemPoolExportToShareableHandle(void *shareableHandle, cudaMemPool_t memPool,
+						   enum cudaMemAllocationHandleType handleType, unsigned int flags)
+{
+	return rt_done(RT_CALL(cuMemPoolExportToShareableHandle, shareableHandle, memPool, (CUmemAllocationHandleType)handleType, flags));
+}
+
+API cudaError_t cudaMemPoolImportFromShareableHandle(cudaMemPool_t *memPool, void *shareableHandle,
+						     enum cudaMemAllocationHandleType handleType, unsigned int flags)
+{
+	return rt_done(RT_CALL(cuMemPoolImportFromShareableHandle, memPool, shareableHandle, (CUmemAllocationHandleType)handleType, flags));
+}
+
+API cudaError_t cudaMemPoolExportPointer(struct cudaMemPoolPtrExportData *exportData, void *ptr)
+{
+	return rt_done(RT_CALL(cuMemPoolExportPointer, (CUmemPoolPtrExportData *)exportData, (CUdeviceptr)ptr));
+}
+
+API cudaError_t cudaMemPoolImportPointer(void **ptr, cudaMemPool_t memPool, struct cudaMemPoolPtrExportData *exportData)
+{
+	return rt_done(RT_CALL(cuMemPoolImportPointer, (CUdeviceptr *)ptr, memPool, (CUmemPoolPtrExportData *)exportData));
+}
+
+/* ---- by place */
+
+#if CUDART_VERSION >= 13000
+API cudaError_t cudaMemGetDefaultMemPool(cudaMemPool_t *memPool, struct cudaMemLocation *location, enum cudaMemAllocationType type)
+{
+	return rt_done(RT_CALL(cuMemGetDefaultMemPool, memPool, (CUmemLocation *)location, (CUmemAllocationType)type));
+}
+
+API cudaError_t cudaMemGetMemPool(cudaMemPool_t *memPool, struct cudaMemLocation *location, enum cudaMemAllocationType type)
+{
+	return rt_done(RT_CALL(cuMemGetMemPool, memPool, (CUmemLocation *)location, (CUmemAllocationType)type));
+}
+
+API cudaError_t cudaMemSetMemPool(struct cudaMemLocation *location, enum cudaMemAllocationType type, cudaMemPool_t memPool)
+{
+	return rt_done(RT_CALL(cuMemSetMemPool, (CUmemLocation *)location, (CUmemAllocationType)type, memPool));
+}
+#endif

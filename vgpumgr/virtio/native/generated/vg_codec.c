@@ -770,6 +770,142 @@ void vg_get_pool_set_request(struct vg_decoder *d, struct vg_pool_set_request *v
 	v->value = vg_get_u64(d);
 }
 
+size_t vg_size_pool_create_shareable_request(const struct vg_pool_create_shareable_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_pool_create_shareable_request(struct vg_encoder *e, const struct vg_pool_create_shareable_request *v)
+{
+	vg_put_u64(e, v->created);
+	vg_put_u64(e, v->ordinal);
+	vg_put_u64(e, v->most_bytes);
+}
+
+void vg_get_pool_create_shareable_request(struct vg_decoder *d, struct vg_pool_create_shareable_request *v)
+{
+	v->created = vg_get_mint(d, VG_TAG_POOL);
+	v->ordinal = vg_get_u32(d);
+	v->most_bytes = vg_get_u64(d);
+}
+
+size_t vg_size_pool_export_request(const struct vg_pool_export_request *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_pool_export_request(struct vg_encoder *e, const struct vg_pool_export_request *v)
+{
+	vg_put_u64(e, v->pool);
+}
+
+void vg_get_pool_export_request(struct vg_decoder *d, struct vg_pool_export_request *v)
+{
+	v->pool = vg_get_handle(d, VG_TAG_POOL);
+}
+
+size_t vg_size_pool_export_reply(const struct vg_pool_export_reply *v)
+{
+	return vg_blob_size(v->token_length);
+}
+
+void vg_put_pool_export_reply(struct vg_encoder *e, const struct vg_pool_export_reply *v)
+{
+	vg_put_bytes(e, v->token, v->token_length, 64);
+}
+
+void vg_get_pool_export_reply(struct vg_decoder *d, struct vg_pool_export_reply *v)
+{
+	v->token_length = vg_get_array(d, v->token, 64);
+}
+
+size_t vg_size_pool_import_request(const struct vg_pool_import_request *v)
+{
+	return 8 + vg_blob_size(v->token.length);
+}
+
+void vg_put_pool_import_request(struct vg_encoder *e, const struct vg_pool_import_request *v)
+{
+	vg_put_u64(e, v->created);
+	vg_put_bytes(e, v->token.data, v->token.length, 64);
+}
+
+void vg_get_pool_import_request(struct vg_decoder *d, struct vg_pool_import_request *v)
+{
+	v->created = vg_get_mint(d, VG_TAG_POOL);
+	v->token = vg_get_bytes(d, 64);
+}
+
+size_t vg_size_pool_memory_export_request(const struct vg_pool_memory_export_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_pool_memory_export_request(struct vg_encoder *e, const struct vg_pool_memory_export_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->address);
+	vg_put_u64(e, v->pool);
+}
+
+void vg_get_pool_memory_export_request(struct vg_decoder *d, struct vg_pool_memory_export_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->address = vg_get_u64(d);
+	v->pool = vg_get_handle(d, VG_TAG_POOL);
+}
+
+size_t vg_size_pool_memory_export_reply(const struct vg_pool_memory_export_reply *v)
+{
+	return vg_blob_size(v->token_length);
+}
+
+void vg_put_pool_memory_export_reply(struct vg_encoder *e, const struct vg_pool_memory_export_reply *v)
+{
+	vg_put_bytes(e, v->token, v->token_length, 64);
+}
+
+void vg_get_pool_memory_export_reply(struct vg_decoder *d, struct vg_pool_memory_export_reply *v)
+{
+	v->token_length = vg_get_array(d, v->token, 64);
+}
+
+size_t vg_size_pool_memory_import_request(const struct vg_pool_memory_import_request *v)
+{
+	return 16 + vg_blob_size(v->token.length);
+}
+
+void vg_put_pool_memory_import_request(struct vg_encoder *e, const struct vg_pool_memory_import_request *v)
+{
+	vg_put_u64(e, v->context);
+	vg_put_u64(e, v->pool);
+	vg_put_bytes(e, v->token.data, v->token.length, 64);
+}
+
+void vg_get_pool_memory_import_request(struct vg_decoder *d, struct vg_pool_memory_import_request *v)
+{
+	v->context = vg_get_handle(d, VG_TAG_CONTEXT);
+	v->pool = vg_get_handle(d, VG_TAG_POOL);
+	v->token = vg_get_bytes(d, 64);
+}
+
+size_t vg_size_pool_memory_import_reply(const struct vg_pool_memory_import_reply *v __attribute__((unused)))
+{
+	return 16;
+}
+
+void vg_put_pool_memory_import_reply(struct vg_encoder *e, const struct vg_pool_memory_import_reply *v)
+{
+	vg_put_u64(e, v->address);
+	vg_put_u64(e, v->bytes);
+}
+
+void vg_get_pool_memory_import_reply(struct vg_decoder *d, struct vg_pool_memory_import_reply *v)
+{
+	v->address = vg_get_u64(d);
+	v->bytes = vg_get_u64(d);
+}
+
 size_t vg_size_virtual_granularity_request(const struct vg_virtual_granularity_request *v __attribute__((unused)))
 {
 	return 16;
@@ -942,6 +1078,87 @@ void vg_get_virtual_access_request(struct vg_decoder *d, struct vg_virtual_acces
 	v->bytes = vg_get_u64(d);
 	v->ordinal = vg_get_u32(d);
 	v->open = vg_get_u32(d);
+}
+
+size_t vg_size_virtual_create_shareable_request(const struct vg_virtual_create_shareable_request *v __attribute__((unused)))
+{
+	return 24;
+}
+
+void vg_put_virtual_create_shareable_request(struct vg_encoder *e, const struct vg_virtual_create_shareable_request *v)
+{
+	vg_put_u64(e, v->created);
+	vg_put_u64(e, v->bytes);
+	vg_put_u64(e, v->ordinal);
+}
+
+void vg_get_virtual_create_shareable_request(struct vg_decoder *d, struct vg_virtual_create_shareable_request *v)
+{
+	v->created = vg_get_mint(d, VG_TAG_PHYSICAL);
+	v->bytes = vg_get_u64(d);
+	v->ordinal = vg_get_u32(d);
+}
+
+size_t vg_size_virtual_export_request(const struct vg_virtual_export_request *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_virtual_export_request(struct vg_encoder *e, const struct vg_virtual_export_request *v)
+{
+	vg_put_u64(e, v->physical);
+}
+
+void vg_get_virtual_export_request(struct vg_decoder *d, struct vg_virtual_export_request *v)
+{
+	v->physical = vg_get_handle(d, VG_TAG_PHYSICAL);
+}
+
+size_t vg_size_virtual_export_reply(const struct vg_virtual_export_reply *v)
+{
+	return vg_blob_size(v->token_length);
+}
+
+void vg_put_virtual_export_reply(struct vg_encoder *e, const struct vg_virtual_export_reply *v)
+{
+	vg_put_bytes(e, v->token, v->token_length, 64);
+}
+
+void vg_get_virtual_export_reply(struct vg_decoder *d, struct vg_virtual_export_reply *v)
+{
+	v->token_length = vg_get_array(d, v->token, 64);
+}
+
+size_t vg_size_virtual_import_request(const struct vg_virtual_import_request *v)
+{
+	return 8 + vg_blob_size(v->token.length);
+}
+
+void vg_put_virtual_import_request(struct vg_encoder *e, const struct vg_virtual_import_request *v)
+{
+	vg_put_u64(e, v->created);
+	vg_put_bytes(e, v->token.data, v->token.length, 64);
+}
+
+void vg_get_virtual_import_request(struct vg_decoder *d, struct vg_virtual_import_request *v)
+{
+	v->created = vg_get_mint(d, VG_TAG_PHYSICAL);
+	v->token = vg_get_bytes(d, 64);
+}
+
+size_t vg_size_virtual_import_reply(const struct vg_virtual_import_reply *v __attribute__((unused)))
+{
+	return 8;
+}
+
+void vg_put_virtual_import_reply(struct vg_encoder *e, const struct vg_virtual_import_reply *v)
+{
+	vg_put_u64(e, v->bytes);
+}
+
+void vg_get_virtual_import_reply(struct vg_decoder *d, struct vg_virtual_import_reply *v)
+{
+	v->bytes = vg_get_u64(d);
 }
 
 size_t vg_size_copy_to_device_request(const struct vg_copy_to_device_request *v __attribute__((unused)))

@@ -722,6 +722,136 @@ static int handle_pool_set(struct wk_call *c, bool check_only)
 	return wk_finish(c, r, NULL, 0);
 }
 
+static int handle_pool_create_shareable(struct wk_call *c, bool check_only)
+{
+	struct vg_pool_create_shareable_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_pool_create_shareable_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_POOL, in.created))
+		return -EPROTO;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_pool_create_shareable(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_pool_export(struct wk_call *c, bool check_only)
+{
+	struct vg_pool_export_request in;
+	struct vg_pool_export_reply out;
+	uint8_t data[VG_MAX_pool_export_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_pool_export_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_pool_export(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_pool_export_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_pool_export_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_pool_import(struct wk_call *c, bool check_only)
+{
+	struct vg_pool_import_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_pool_import_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_POOL, in.created))
+		return -EPROTO;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_pool_import(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_pool_memory_export(struct wk_call *c, bool check_only)
+{
+	struct vg_pool_memory_export_request in;
+	struct vg_pool_memory_export_reply out;
+	uint8_t data[VG_MAX_pool_memory_export_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_pool_memory_export_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_pool_memory_export(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_pool_memory_export_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_pool_memory_export_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_pool_memory_import(struct wk_call *c, bool check_only)
+{
+	struct vg_pool_memory_import_request in;
+	struct vg_pool_memory_import_reply out;
+	uint8_t data[VG_MAX_pool_memory_import_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_pool_memory_import_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, in.context);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_pool_memory_import(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_pool_memory_import_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_pool_memory_import_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
 static int handle_virtual_granularity(struct wk_call *c, bool check_only)
 {
 	struct vg_virtual_granularity_request in;
@@ -890,6 +1020,88 @@ static int handle_virtual_access(struct wk_call *c, bool check_only)
 	if (r == CUDA_SUCCESS)
 		r = wk_do_virtual_access(c, &in);
 	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_virtual_create_shareable(struct wk_call *c, bool check_only)
+{
+	struct vg_virtual_create_shareable_request in;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_virtual_create_shareable_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_PHYSICAL, in.created))
+		return -EPROTO;
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_virtual_create_shareable(c, &in);
+	return wk_finish(c, r, NULL, 0);
+}
+
+static int handle_virtual_export(struct wk_call *c, bool check_only)
+{
+	struct vg_virtual_export_request in;
+	struct vg_virtual_export_reply out;
+	uint8_t data[VG_MAX_virtual_export_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_virtual_export_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_virtual_export(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_virtual_export_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_virtual_export_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
+}
+
+static int handle_virtual_import(struct wk_call *c, bool check_only)
+{
+	struct vg_virtual_import_request in;
+	struct vg_virtual_import_reply out;
+	uint8_t data[VG_MAX_virtual_import_reply];
+	struct vg_encoder e;
+	size_t size = 0;
+	struct vg_decoder d;
+	CUresult r;
+
+	vg_decoder_init(&d, c->call->payload, c->call->payload_length);
+	vg_get_virtual_import_request(&d, &in);
+	if (vg_decoder_end(&d))
+		return -EPROTO;
+	if (check_only)
+		return 0;
+	if (wk_reserve(c, WK_PHYSICAL, in.created))
+		return -EPROTO;
+	memset(&out, 0, sizeof(out));
+	r = wk_begin(c, 0);
+	if (r == CUDA_SUCCESS)
+		r = wk_do_virtual_import(c, &in, &out);
+	if (r == CUDA_SUCCESS) {
+		size = vg_size_virtual_import_reply(&out);
+		vg_encoder_init(&e, data, size <= sizeof(data) ? size : 0);
+		vg_put_virtual_import_reply(&e, &out);
+		if (vg_encoder_end(&e))
+			r = CUDA_ERROR_UNKNOWN, size = 0;
+	}
+	return wk_finish(c, r, data, size);
 }
 
 static int handle_copy_to_device(struct wk_call *c, bool check_only)
@@ -3939,6 +4151,38 @@ const struct wk_operation *wk_operation(uint32_t op)
 	}
 	case VG_OP_mipmap_destroy: {
 		static const struct wk_operation it = { "mipmap_destroy", handle_mipmap_destroy, WK_QUIET | WK_RUN_AFTER_ERROR };
+		return &it;
+	}
+	case VG_OP_pool_create_shareable: {
+		static const struct wk_operation it = { "pool_create_shareable", handle_pool_create_shareable, 0 };
+		return &it;
+	}
+	case VG_OP_pool_export: {
+		static const struct wk_operation it = { "pool_export", handle_pool_export, 0 };
+		return &it;
+	}
+	case VG_OP_pool_import: {
+		static const struct wk_operation it = { "pool_import", handle_pool_import, WK_BLOCKING };
+		return &it;
+	}
+	case VG_OP_pool_memory_export: {
+		static const struct wk_operation it = { "pool_memory_export", handle_pool_memory_export, WK_IN_CONTEXT };
+		return &it;
+	}
+	case VG_OP_pool_memory_import: {
+		static const struct wk_operation it = { "pool_memory_import", handle_pool_memory_import, WK_IN_CONTEXT | WK_BLOCKING };
+		return &it;
+	}
+	case VG_OP_virtual_create_shareable: {
+		static const struct wk_operation it = { "virtual_create_shareable", handle_virtual_create_shareable, 0 };
+		return &it;
+	}
+	case VG_OP_virtual_export: {
+		static const struct wk_operation it = { "virtual_export", handle_virtual_export, 0 };
+		return &it;
+	}
+	case VG_OP_virtual_import: {
+		static const struct wk_operation it = { "virtual_import", handle_virtual_import, WK_BLOCKING };
 		return &it;
 	}
 	case VG_OP_copy_to_device: {

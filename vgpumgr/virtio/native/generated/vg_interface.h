@@ -63,6 +63,14 @@ static const uint64_t vg_interface_words[] = {
 	0x0152e038120806de, /* mipmap_create */
 	0x015356b1a9aec250, /* mipmap_level */
 	0x0154ad52af7c8bb4, /* mipmap_destroy */
+	0x016016c92d7deac9, /* pool_create_shareable */
+	0x0161882f844bcfa7, /* pool_export */
+	0x0162a72032c23200, /* pool_import */
+	0x0163ebd2c530bb9b, /* pool_memory_export */
+	0x01649bd09326cdb9, /* pool_memory_import */
+	0x0165300d3c9c2d4f, /* virtual_create_shareable */
+	0x01662976ee90df51, /* virtual_export */
+	0x0167a75cf504f3e5, /* virtual_import */
 	0x02002353b9e881a5, /* copy_to_device */
 	0x02016a76e0b6d52c, /* copy_to_host */
 	0x020207515c506aeb, /* copy_device */
@@ -159,7 +167,7 @@ static const uint64_t vg_interface_words[] = {
 };
 
 static const struct vg_interface vg_interface = {
-	vg_interface_words, 149, { 0xaa, 0xaa, 0x2f, 0x93, 0x96, 0x17, 0xef, 0x81, 0xe0, 0x1e, 0x82, 0x5f, 0x76, 0x1f, 0xee, 0x32 },
+	vg_interface_words, 157, { 0x74, 0x53, 0x96, 0x62, 0xdb, 0xbb, 0xdc, 0x56, 0x7c, 0x74, 0x33, 0xf6, 0x34, 0x6a, 0x44, 0xd2 },
 };
 
 #endif

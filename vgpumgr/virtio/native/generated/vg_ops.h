@@ -94,6 +94,14 @@ enum vg_op {
 	VG_OP_mipmap_create = 0x0152,
 	VG_OP_mipmap_level = 0x0153,
 	VG_OP_mipmap_destroy = 0x0154,
+	VG_OP_pool_create_shareable = 0x0160,
+	VG_OP_pool_export = 0x0161,
+	VG_OP_pool_import = 0x0162,
+	VG_OP_pool_memory_export = 0x0163,
+	VG_OP_pool_memory_import = 0x0164,
+	VG_OP_virtual_create_shareable = 0x0165,
+	VG_OP_virtual_export = 0x0166,
+	VG_OP_virtual_import = 0x0167,
 	VG_OP_copy_to_device = 0x0200,
 	VG_OP_copy_to_host = 0x0201,
 	VG_OP_copy_device = 0x0202,
@@ -647,6 +655,88 @@ size_t vg_size_pool_set_request(const struct vg_pool_set_request *v);
 void vg_put_pool_set_request(struct vg_encoder *e, const struct vg_pool_set_request *v);
 void vg_get_pool_set_request(struct vg_decoder *d, struct vg_pool_set_request *v);
 
+struct vg_pool_create_shareable_request {
+	uint64_t created;
+	uint32_t ordinal;
+	uint64_t most_bytes;
+};
+
+enum { VG_MAX_pool_create_shareable_request = 24 }; /* bytes on the wire */
+size_t vg_size_pool_create_shareable_request(const struct vg_pool_create_shareable_request *v);
+void vg_put_pool_create_shareable_request(struct vg_encoder *e, const struct vg_pool_create_shareable_request *v);
+void vg_get_pool_create_shareable_request(struct vg_decoder *d, struct vg_pool_create_shareable_request *v);
+
+struct vg_pool_export_request {
+	uint64_t pool;
+};
+
+enum { VG_MAX_pool_export_request = 8 }; /* bytes on the wire */
+size_t vg_size_pool_export_request(const struct vg_pool_export_request *v);
+void vg_put_pool_export_request(struct vg_encoder *e, const struct vg_pool_export_request *v);
+void vg_get_pool_export_request(struct vg_decoder *d, struct vg_pool_export_request *v);
+
+struct vg_pool_export_reply {
+	size_t token_length;
+	uint8_t token[64];
+};
+
+enum { VG_MAX_pool_export_reply = 72 }; /* bytes on the wire */
+size_t vg_size_pool_export_reply(const struct vg_pool_export_reply *v);
+void vg_put_pool_export_reply(struct vg_encoder *e, const struct vg_pool_export_reply *v);
+void vg_get_pool_export_reply(struct vg_decoder *d, struct vg_pool_export_reply *v);
+
+struct vg_pool_import_request {
+	uint64_t created;
+	struct vg_bytes token;
+};
+
+enum { VG_MAX_pool_import_request = 80 }; /* bytes on the wire */
+size_t vg_size_pool_import_request(const struct vg_pool_import_request *v);
+void vg_put_pool_import_request(struct vg_encoder *e, const struct vg_pool_import_request *v);
+void vg_get_pool_import_request(struct vg_decoder *d, struct vg_pool_import_request *v);
+
+struct vg_pool_memory_export_request {
+	uint64_t context;
+	uint64_t address;
+	uint64_t pool;
+};
+
+enum { VG_MAX_pool_memory_export_request = 24 }; /* bytes on the wire */
+size_t vg_size_pool_memory_export_request(const struct vg_pool_memory_export_request *v);
+void vg_put_pool_memory_export_request(struct vg_encoder *e, const struct vg_pool_memory_export_request *v);
+void vg_get_pool_memory_export_request(struct vg_decoder *d, struct vg_pool_memory_export_request *v);
+
+struct vg_pool_memory_export_reply {
+	size_t token_length;
+	uint8_t token[64];
+};
+
+enum { VG_MAX_pool_memory_export_reply = 72 }; /* bytes on the wire */
+size_t vg_size_pool_memory_export_reply(const struct vg_pool_memory_export_reply *v);
+void vg_put_pool_memory_export_reply(struct vg_encoder *e, const struct vg_pool_memory_export_reply *v);
+void vg_get_pool_memory_export_reply(struct vg_decoder *d, struct vg_pool_memory_export_reply *v);
+
+struct vg_pool_memory_import_request {
+	uint64_t context;
+	uint64_t pool;
+	struct vg_bytes token;
+};
+
+enum { VG_MAX_pool_memory_import_request = 88 }; /* bytes on the wire */
+size_t vg_size_pool_memory_import_request(const struct vg_pool_memory_import_request *v);
+void vg_put_pool_memory_import_request(struct vg_encoder *e, const struct vg_pool_memory_import_request *v);
+void vg_get_pool_memory_import_request(struct vg_decoder *d, struct vg_pool_memory_import_request *v);
+
+struct vg_pool_memory_import_reply {
+	uint64_t address;
+	uint64_t bytes;
+};
+
+enum { VG_MAX_pool_memory_import_reply = 16 }; /* bytes on the wire */
+size_t vg_size_pool_memory_import_reply(const struct vg_pool_memory_import_reply *v);
+void vg_put_pool_memory_import_reply(struct vg_encoder *e, const struct vg_pool_memory_import_reply *v);
+void vg_get_pool_memory_import_reply(struct vg_decoder *d, struct vg_pool_memory_import_reply *v);
+
 struct vg_virtual_granularity_request {
 	uint32_t ordinal;
 	uint32_t option;
@@ -748,6 +838,55 @@ enum { VG_MAX_virtual_access_request = 32 }; /* bytes on the wire */
 size_t vg_size_virtual_access_request(const struct vg_virtual_access_request *v);
 void vg_put_virtual_access_request(struct vg_encoder *e, const struct vg_virtual_access_request *v);
 void vg_get_virtual_access_request(struct vg_decoder *d, struct vg_virtual_access_request *v);
+
+struct vg_virtual_create_shareable_request {
+	uint64_t created;
+	uint64_t bytes;
+	uint32_t ordinal;
+};
+
+enum { VG_MAX_virtual_create_shareable_request = 24 }; /* bytes on the wire */
+size_t vg_size_virtual_create_shareable_request(const struct vg_virtual_create_shareable_request *v);
+void vg_put_virtual_create_shareable_request(struct vg_encoder *e, const struct vg_virtual_create_shareable_request *v);
+void vg_get_virtual_create_shareable_request(struct vg_decoder *d, struct vg_virtual_create_shareable_request *v);
+
+struct vg_virtual_export_request {
+	uint64_t physical;
+};
+
+enum { VG_MAX_virtual_export_request = 8 }; /* bytes on the wire */
+size_t vg_size_virtual_export_request(const struct vg_virtual_export_request *v);
+void vg_put_virtual_export_request(struct vg_encoder *e, const struct vg_virtual_export_request *v);
+void vg_get_virtual_export_request(struct vg_decoder *d, struct vg_virtual_export_request *v);
+
+struct vg_virtual_export_reply {
+	size_t token_length;
+	uint8_t token[64];
+};
+
+enum { VG_MAX_virtual_export_reply = 72 }; /* bytes on the wire */
+size_t vg_size_virtual_export_reply(const struct vg_virtual_export_reply *v);
+void vg_put_virtual_export_reply(struct vg_encoder *e, const struct vg_virtual_export_reply *v);
+void vg_get_virtual_export_reply(struct vg_decoder *d, struct vg_virtual_export_reply *v);
+
+struct vg_virtual_import_request {
+	uint64_t created;
+	struct vg_bytes token;
+};
+
+enum { VG_MAX_virtual_import_request = 80 }; /* bytes on the wire */
+size_t vg_size_virtual_import_request(const struct vg_virtual_import_request *v);
+void vg_put_virtual_import_request(struct vg_encoder *e, const struct vg_virtual_import_request *v);
+void vg_get_virtual_import_request(struct vg_decoder *d, struct vg_virtual_import_request *v);
+
+struct vg_virtual_import_reply {
+	uint64_t bytes;
+};
+
+enum { VG_MAX_virtual_import_reply = 8 }; /* bytes on the wire */
+size_t vg_size_virtual_import_reply(const struct vg_virtual_import_reply *v);
+void vg_put_virtual_import_reply(struct vg_encoder *e, const struct vg_virtual_import_reply *v);
+void vg_get_virtual_import_reply(struct vg_decoder *d, struct vg_virtual_import_reply *v);
 
 struct vg_copy_to_device_request {
 	uint64_t context;

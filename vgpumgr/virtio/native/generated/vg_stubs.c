@@ -66,6 +66,16 @@ const char *vg_sent_name(uint32_t op)
 		return "pool_get";
 	case VG_OP_pool_set:
 		return "pool_set";
+	case VG_OP_pool_create_shareable:
+		return "pool_create_shareable";
+	case VG_OP_pool_export:
+		return "pool_export";
+	case VG_OP_pool_import:
+		return "pool_import";
+	case VG_OP_pool_memory_export:
+		return "pool_memory_export";
+	case VG_OP_pool_memory_import:
+		return "pool_memory_import";
 	case VG_OP_virtual_granularity:
 		return "virtual_granularity";
 	case VG_OP_virtual_reserve:
@@ -82,6 +92,12 @@ const char *vg_sent_name(uint32_t op)
 		return "virtual_unmap";
 	case VG_OP_virtual_access:
 		return "virtual_access";
+	case VG_OP_virtual_create_shareable:
+		return "virtual_create_shareable";
+	case VG_OP_virtual_export:
+		return "virtual_export";
+	case VG_OP_virtual_import:
+		return "virtual_import";
 	case VG_OP_copy_to_device:
 		return "copy_to_device";
 	case VG_OP_copy_to_host:
@@ -823,6 +839,90 @@ CUresult vg_send_pool_set(const struct vg_pool_set_request *in)
 	return r.result;
 }
 
+CUresult vg_send_pool_create_shareable(const struct vg_pool_create_shareable_request *in)
+{
+	uint64_t asked[VG_MAX_pool_create_shareable_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_pool_create_shareable_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(shim_channel_by(in->created), VG_OP_pool_create_shareable, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_pool_export(const struct vg_pool_export_request *in, struct vg_pool_export_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->pool), VG_OP_pool_export, SHIM_SYNC, vg_size_pool_export_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_pool_export_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_pool_export_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_pool_import(const struct vg_pool_import_request *in)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->created), VG_OP_pool_import, SHIM_SYNC, vg_size_pool_import_request(in), NULL);
+	if (r != CUDA_SUCCESS)
+		return r;
+	vg_put_pool_import_request(&f.encoder, in);
+	r = shim_send(&f);
+	return shim_end(&f, r, false);
+}
+
+CUresult vg_send_pool_memory_export(const struct vg_pool_memory_export_request *in, struct vg_pool_memory_export_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_pool_memory_export, SHIM_SYNC, vg_size_pool_memory_export_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_pool_memory_export_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_pool_memory_export_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_pool_memory_import(const struct vg_pool_memory_import_request *in, struct vg_pool_memory_import_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->context), VG_OP_pool_memory_import, SHIM_SYNC, vg_size_pool_memory_import_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_pool_memory_import_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_pool_memory_import_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
 CUresult vg_send_virtual_granularity(const struct vg_virtual_granularity_request *in, struct vg_virtual_granularity_reply *out)
 {
 	uint64_t asked[VG_MAX_virtual_granularity_request / 8];
@@ -945,6 +1045,58 @@ CUresult vg_send_virtual_access(const struct vg_virtual_access_request *in)
 		return CUDA_ERROR_INVALID_VALUE;
 	r = shim_exchange(shim_channel(), VG_OP_virtual_access, asked, sizeof(asked), NULL, 0);
 	return r.result;
+}
+
+CUresult vg_send_virtual_create_shareable(const struct vg_virtual_create_shareable_request *in)
+{
+	uint64_t asked[VG_MAX_virtual_create_shareable_request / 8];
+	struct vg_encoder e;
+	struct shim_told r;
+
+	vg_encoder_init(&e, asked, sizeof(asked));
+	vg_put_virtual_create_shareable_request(&e, in);
+	if (vg_encoder_end(&e))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = shim_exchange(shim_channel_by(in->created), VG_OP_virtual_create_shareable, asked, sizeof(asked), NULL, 0);
+	return r.result;
+}
+
+CUresult vg_send_virtual_export(const struct vg_virtual_export_request *in, struct vg_virtual_export_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->physical), VG_OP_virtual_export, SHIM_SYNC, vg_size_virtual_export_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_virtual_export_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_virtual_export_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
+}
+
+CUresult vg_send_virtual_import(const struct vg_virtual_import_request *in, struct vg_virtual_import_reply *out)
+{
+	struct shim_frame f;
+	CUresult r;
+
+	r = shim_begin(&f, shim_channel_by(in->created), VG_OP_virtual_import, SHIM_SYNC, vg_size_virtual_import_request(in), NULL);
+	if (r != CUDA_SUCCESS) {
+		memset(out, 0, sizeof(*out));
+		return r;
+	}
+	vg_put_virtual_import_request(&f.encoder, in);
+	r = shim_send(&f);
+	if (shim_has_reply(&f))
+		vg_get_virtual_import_reply(&f.decoder, out);
+	else
+		memset(out, 0, sizeof(*out));
+	return shim_end(&f, r, true);
 }
 
 CUresult vg_send_copy_to_device(const struct vg_copy_to_device_request *in, struct shim_bulk *bulk)

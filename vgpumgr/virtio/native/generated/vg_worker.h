@@ -36,6 +36,11 @@ CUresult wk_do_pool_destroy(struct wk_call *c, const struct vg_pool_destroy_requ
 CUresult wk_do_pool_allocate(struct wk_call *c, const struct vg_pool_allocate_request *in, struct vg_pool_allocate_reply *out);
 CUresult wk_do_pool_get(struct wk_call *c, const struct vg_pool_get_request *in, struct vg_pool_get_reply *out);
 CUresult wk_do_pool_set(struct wk_call *c, const struct vg_pool_set_request *in);
+CUresult wk_do_pool_create_shareable(struct wk_call *c, const struct vg_pool_create_shareable_request *in);
+CUresult wk_do_pool_export(struct wk_call *c, const struct vg_pool_export_request *in, struct vg_pool_export_reply *out);
+CUresult wk_do_pool_import(struct wk_call *c, const struct vg_pool_import_request *in);
+CUresult wk_do_pool_memory_export(struct wk_call *c, const struct vg_pool_memory_export_request *in, struct vg_pool_memory_export_reply *out);
+CUresult wk_do_pool_memory_import(struct wk_call *c, const struct vg_pool_memory_import_request *in, struct vg_pool_memory_import_reply *out);
 CUresult wk_do_virtual_granularity(struct wk_call *c, const struct vg_virtual_granularity_request *in, struct vg_virtual_granularity_reply *out);
 CUresult wk_do_virtual_reserve(struct wk_call *c, const struct vg_virtual_reserve_request *in, struct vg_virtual_reserve_reply *out);
 CUresult wk_do_virtual_free(struct wk_call *c, const struct vg_virtual_free_request *in);
@@ -44,6 +49,9 @@ CUresult wk_do_virtual_release(struct wk_call *c, const struct vg_virtual_releas
 CUresult wk_do_virtual_map(struct wk_call *c, const struct vg_virtual_map_request *in);
 CUresult wk_do_virtual_unmap(struct wk_call *c, const struct vg_virtual_unmap_request *in);
 CUresult wk_do_virtual_access(struct wk_call *c, const struct vg_virtual_access_request *in);
+CUresult wk_do_virtual_create_shareable(struct wk_call *c, const struct vg_virtual_create_shareable_request *in);
+CUresult wk_do_virtual_export(struct wk_call *c, const struct vg_virtual_export_request *in, struct vg_virtual_export_reply *out);
+CUresult wk_do_virtual_import(struct wk_call *c, const struct vg_virtual_import_request *in, struct vg_virtual_import_reply *out);
 CUresult wk_do_copy_to_device(struct wk_call *c, const struct vg_copy_to_device_request *in);
 CUresult wk_do_copy_to_host(struct wk_call *c, const struct vg_copy_to_host_request *in);
 CUresult wk_do_copy_device(struct wk_call *c, const struct vg_copy_device_request *in);

@@ -91,8 +91,8 @@ static void *open_lane(void *argument)
 	uint64_t one = 1;
 
 	vg_clean_text(name, sizeof(name), session->hello.name, sizeof(session->hello.name));
-	session->open_error = vg_conn_open_on(link_interface, VGPUMGR_VERSION, name, session->agent, &session->conn);
-	snprintf(session->text, sizeof(session->text), "%s", vg_conn_error());
+	session->open_error = vg_conn_open_on(link_interface, VGPUMGR_VERSION, name, session->agent, &session->opening);
+	snprintf(session->open_text, sizeof(session->open_text), "%s", vg_conn_error());
 	(void)!write(session->opened, &one, sizeof(one));
 	return NULL;
 }
@@ -149,10 +149,11 @@ void link_hear_opener(struct link_session *session)
 	(void)!read(session->opened, &count, sizeof(count));
 	pthread_join(session->opener, NULL);
 	session->agent = -1; /* the connection's */
+	session->conn = session->opening;
 	if (session->state != LINK_OPENING)
 		return;
 	if (session->open_error) {
-		snprintf(text, sizeof(text), "%s", session->text[0] ? session->text : strerror(-session->open_error));
+		snprintf(text, sizeof(text), "%s", session->open_text[0] ? session->open_text : strerror(-session->open_error));
 		return link_end(session, VG_LINK_REFUSED, text);
 	}
 	if (vg_conn_bulk_max(session->conn) < session->hello.bulk_max) {

@@ -52,8 +52,10 @@ struct link_session {
 	int agent;               /* a socket that it gave */
 
 	pthread_t opener;
-	int opened;              /* eventfd: the opener is done */
+	int opened;              /* eventfd: the opener is done; until it is joined, the next three are its own */
 	int open_error;
+	char open_text[VG_LINK_TEXT + 1];
+	struct vg_conn *opening;
 	struct vg_conn *conn;
 
 	struct vg_frame frame;   /* that comes in; it holds the connection's lock */

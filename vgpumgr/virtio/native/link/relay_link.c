@@ -204,7 +204,7 @@ static int serve(struct relay *relay)
 	relay->resumed = relay->stream.resumed;
 	vg_durable_detach(&relay->stream);
 	pthread_mutex_unlock(&relay->lock);
-	if (over)
+	if (over || error == -ESTALE || error == -EPROTO) /* the other side need not wait for another connection */
 		say_farewell(relay);
 	return over ? -ECANCELED : error;
 }

@@ -68,22 +68,22 @@ SHIM_API CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 }
 
 /* Under the lock. An address that another device's session has given out, too, is of no use. */
-static CUresult enter(uint64_t context, const struct vg_ipc_memory_open_reply *out)
+static CUresult enter(const struct shim_range *range)
 {
-	struct vg_ipc_memory_close_request undo = { .context = context, .address = out->address };
-	struct shim_range range = { .start = out->address, .bytes = out->bytes, .context = context, .opened = 1 }, found;
+	struct vg_ipc_memory_close_request undo = { .context = range->context, .address = range->start };
+	struct shim_range found;
 	CUresult r;
 
-	if (shim_range_find(SHIM_RANGE_DEVICE, out->address, &found) && found.opened && found.context == context) {
+	if (shim_range_find(SHIM_RANGE_DEVICE, range->start, &found) && found.opened && found.context == range->context) {
 		shim_range_count(&found, 1);
 		return CUDA_SUCCESS;
 	}
-	if (shim_range_elsewhere(context, range.start, range.bytes))
+	if (shim_range_elsewhere(range->context, range->start, range->bytes))
 		r = CUDA_ERROR_MAP_FAILED;
 	else
-		r = shim_range_add(SHIM_RANGE_DEVICE, &range);
+		r = shim_range_add(SHIM_RANGE_DEVICE, range);
 	if (r == CUDA_SUCCESS)
-		shim_space_take(range.start, range.bytes);
+		shim_space_take(range->start, range->bytes);
 	else
 		vg_send_ipc_memory_close(&undo);
 	return r;
@@ -105,7 +105,7 @@ SHIM_API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handl
 	pthread_mutex_lock(&lock);
 	r = vg_send_ipc_memory_open(&in, &out);
 	if (r == CUDA_SUCCESS)
-		r = enter(in.context, &out);
+		r = enter(&(struct shim_range){ .start = out.address, .bytes = out.bytes, .context = in.context, .opened = 1 });
 	pthread_mutex_unlock(&lock);
 	if (r == CUDA_SUCCESS)
 		*pdptr = out.address;
@@ -117,18 +117,14 @@ SHIM_API CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, 
 	return cuIpcOpenMemHandle_v2(pdptr, handle, Flags);
 }
 
-SHIM_API CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
+CUresult shim_ipc_close(CUdeviceptr dptr, bool pooled)
 {
 	struct vg_ipc_memory_close_request in = { .address = dptr };
 	struct shim_range range;
-	CUresult r = shim_enter(&in.context);
+	CUresult r = CUDA_SUCCESS;
 
-	if (r == CUDA_SUCCESS)
-		r = shim_capture_safe();
-	if (r != CUDA_SUCCESS)
-		return r;
 	pthread_mutex_lock(&lock);
-	if (!shim_range_find(SHIM_RANGE_DEVICE, dptr, &range) || !range.opened || range.start != dptr) {
+	if (!shim_range_find(SHIM_RANGE_DEVICE, dptr, &range) || !range.opened || range.start != dptr || range.pooled != pooled) {
 		r = CUDA_ERROR_INVALID_VALUE;
 	} else {
 		in.context = range.context;
@@ -138,6 +134,78 @@ SHIM_API CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
 	pthread_mutex_unlock(&lock);
 	/* the driver waits for work that uses it, which may be one that waits for another thread of this process */
 	return r == CUDA_SUCCESS ? vg_send_ipc_memory_close(&in) : r;
+}
+
+SHIM_API CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
+{
+	uint64_t context;
+	CUresult r = shim_enter(&context);
+
+	if (r == CUDA_SUCCESS)
+		r = shim_capture_safe();
+	return r == CUDA_SUCCESS ? shim_ipc_close(dptr, false) : r;
+}
+
+/* ---- memory of pools: shareable.h has the pools' */
+
+static CUresult check_pool(CUmemoryPool handle, uint64_t context)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+	const struct shim_object *pool = shim_object_get(SHIM_POOL, (uint64_t)handle);
+	CUdevice device;
+	CUresult r = pool && pool->pool.imported ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+
+	if (r == CUDA_SUCCESS)
+		r = cuCtxGetDevice_v2(&device, (CUcontext)context);
+	if (r == CUDA_SUCCESS && device != pool->pool.device)
+		return shim_unsupported("memory of a pool of another device than the context's, from another process,", &told);
+	return r;
+}
+
+SHIM_API CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr)
+{
+	struct vg_pool_memory_export_request in = { .address = ptr };
+	struct vg_pool_memory_export_reply out;
+	struct shim_range range;
+	CUresult r = shim_ready();
+
+	if (r == CUDA_SUCCESS && (!shareData_out || !shim_range_find(SHIM_RANGE_DEVICE, ptr, &range) || !range.pool || range.opened))
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	in.context = range.context;
+	in.pool = range.pool;
+	shim_ipc_begin();
+	r = vg_send_pool_memory_export(&in, &out);
+	if (r == CUDA_SUCCESS && out.token_length != sizeof(*shareData_out))
+		r = CUDA_ERROR_UNKNOWN;
+	if (r == CUDA_SUCCESS)
+		memcpy(shareData_out, out.token, sizeof(*shareData_out));
+	return r == CUDA_ERROR_INVALID_HANDLE ? CUDA_ERROR_INVALID_VALUE : r;
+}
+
+SHIM_API CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool, CUmemPoolPtrExportData *shareData)
+{
+	struct vg_pool_memory_import_request in = { .pool = (uint64_t)pool, .token = { shareData, sizeof(*shareData) } };
+	struct vg_pool_memory_import_reply out;
+	CUresult r = shim_enter(&in.context);
+
+	if (r == CUDA_SUCCESS && !(ptr_out && shareData))
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		r = check_pool(pool, in.context);
+	if (r != CUDA_SUCCESS)
+		return r;
+	shim_ipc_begin();
+	pthread_mutex_lock(&lock);
+	r = vg_send_pool_memory_import(&in, &out);
+	if (r == CUDA_SUCCESS)
+		r = enter(&(struct shim_range){ .start = out.address, .bytes = out.bytes, .context = in.context, .opened = 1,
+						.pooled = true, .pool = in.pool });
+	pthread_mutex_unlock(&lock);
+	if (r == CUDA_SUCCESS)
+		*ptr_out = out.address;
+	return r == CUDA_ERROR_INVALID_HANDLE ? CUDA_ERROR_INVALID_VALUE : r;
 }
 
 /* ---- events */

@@ -174,6 +174,8 @@ SHIM_API CUresult cuMemFree_v2(CUdeviceptr dptr)
 	if (graph_block_free(dptr, &r, &ended) && !ended)
 		return r;
 	free(ended);
+	if (shim_range_find(SHIM_RANGE_DEVICE, dptr, &range) && range.opened)
+		return shim_ipc_close(dptr, true);
 	if (!shim_take_allocation(dptr, &range))
 		return CUDA_ERROR_INVALID_VALUE;
 	in.context = range.context;

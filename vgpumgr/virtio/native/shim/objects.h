@@ -78,12 +78,14 @@ struct shim_object {
 		struct {
 			int device;
 			unsigned int handle_types; /* as the program asked */
+			bool imported; /* from another process */
 			uint64_t bytes;
 			uint32_t handles, mappings; /* under virtual.c's lock; it ends with the last of both */
 		} physical;
 		struct {
 			int device;
 			bool initial; /* the device's own: never destroyed */
+			bool shareable, imported; /* with other processes; from one */
 		} pool;
 		struct {
 			struct cuda_array *made;

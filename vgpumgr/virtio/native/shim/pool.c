@@ -10,6 +10,7 @@
 
 #include "captures.h"
 #include "graph_allocations.h"
+#include "shareable.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -37,14 +38,13 @@ static CUresult count_devices(int *devices)
 }
 
 /* Ends a handle's making: on failure the worker has nothing under it. */
-static CUresult publish(CUresult r, struct shim_object *o, uint64_t id, CUdevice device, bool initial)
+static CUresult publish(CUresult r, struct shim_object *o, uint64_t id, const struct shim_object *made)
 {
 	if (r != CUDA_SUCCESS) {
 		shim_object_recycle(SHIM_POOL, id);
 		return r;
 	}
-	o->pool.device = device;
-	o->pool.initial = initial;
+	o->pool = made->pool;
 	shim_object_publish(o, id);
 	return CUDA_SUCCESS;
 }
@@ -53,10 +53,11 @@ static CUresult ask_initial(CUdevice device, uint64_t *id)
 {
 	SHIM_TURN(turn, shim_turn_to(device));
 	struct vg_pool_default_request in = { .ordinal = turn.ordinal };
+	const struct shim_object made = { .pool = { .device = device, .initial = true } };
 	struct shim_object *o = shim_object_new(SHIM_POOL, 0, &in.created);
 
 	*id = in.created;
-	return o ? publish(vg_send_pool_default(&in), o, in.created, device, true) : CUDA_ERROR_OUT_OF_MEMORY;
+	return o ? publish(vg_send_pool_default(&in), o, in.created, &made) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult get_initial(CUdevice device, uint64_t *id)
@@ -106,7 +107,7 @@ SHIM_API CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 
 	if (r == CUDA_SUCCESS)
 		r = find_pool(pool, &o);
-	if (r == CUDA_SUCCESS && o->pool.device != dev)
+	if (r == CUDA_SUCCESS && (o->pool.device != dev || o->pool.imported))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS)
 		pools[dev].current = o->pool.initial ? 0 : (uint64_t)pool;
@@ -136,13 +137,21 @@ SHIM_API CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType t
 
 SHIM_API CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+	struct vg_pool_create_shareable_request shareable = { 0 };
 	struct vg_pool_create_request in = { 0 };
+	struct shim_object made = { .pool = { 0 } };
 	const struct shim_device *d;
 	struct shim_object *o;
 	CUresult r = shim_ready();
 
 	if (r == CUDA_SUCCESS)
 		r = pool ? cuda_check_pool_properties(poolProps) : CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_ERROR_NOT_SUPPORTED)
+		return shim_unsupported(poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE ?
+						"cuMemPoolCreate for handles other than descriptors" :
+						"cuMemPoolCreate of a pool of the host's memory",
+					&told);
 	if (r == CUDA_SUCCESS)
 		r = shim_device(poolProps->location.id, &d);
 	if (r != CUDA_SUCCESS)
@@ -153,7 +162,11 @@ SHIM_API CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *pool
 	o = shim_object_new(SHIM_POOL, 0, &in.created);
 	if (!o)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	r = publish(vg_send_pool_create(&in), o, in.created, poolProps->location.id, false);
+	made.pool.device = poolProps->location.id;
+	made.pool.shareable = poolProps->handleTypes;
+	shareable = (struct vg_pool_create_shareable_request){ .created = in.created, .ordinal = in.ordinal, .most_bytes = in.most_bytes };
+	r = made.pool.shareable ? vg_send_pool_create_shareable(&shareable) : vg_send_pool_create(&in);
+	r = publish(r, o, in.created, &made);
 	if (r == CUDA_SUCCESS)
 		*pool = (CUmemoryPool)in.created;
 	return r;
@@ -222,26 +235,96 @@ SHIM_API CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute a
 	return vg_send_pool_set(&in);
 }
 
+/* No device gets at another one's memory: each is another session's. */
+static struct cuda_reach reach_of(const struct shim_object *pool, int devices)
+{
+	const uint32_t own = UINT32_C(1) << pool->pool.device;
+
+	return (struct cuda_reach){ pool->pool.device, devices, own, own };
+}
+
 SHIM_API CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
 {
 	struct shim_object *o;
+	struct cuda_reach reach;
 	int devices = 0;
 	CUresult r = find_pool(pool, &o);
 
 	if (r == CUDA_SUCCESS)
 		r = count_devices(&devices);
-	return r == CUDA_SUCCESS ? cuda_check_pool_access(map, count, o->pool.device, devices) : r;
+	if (r != CUDA_SUCCESS)
+		return r;
+	reach = reach_of(o, devices);
+	return cuda_set_pool_access(map, count, &reach);
 }
 
 SHIM_API CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location)
 {
 	struct shim_object *o;
+	struct cuda_reach reach;
 	int devices = 0;
 	CUresult r = find_pool(memPool, &o);
 
 	if (r == CUDA_SUCCESS)
 		r = count_devices(&devices);
-	return r == CUDA_SUCCESS ? cuda_read_pool_access(location, o->pool.device, devices, flags) : r;
+	if (r != CUDA_SUCCESS)
+		return r;
+	reach = reach_of(o, devices);
+	return cuda_read_pool_access(location, &reach, flags);
+}
+
+/* ---- between processes: ipc.c has what is allocated from pools */
+
+SHIM_API CUresult cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool, CUmemAllocationHandleType handleType,
+						   unsigned long long flags)
+{
+	struct vg_pool_export_request in = { .pool = (uint64_t)pool };
+	struct vg_pool_export_reply out;
+	struct shim_object *o;
+	CUresult r = find_pool(pool, &o);
+
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_export(handle_out, handleType, flags);
+	if (r == CUDA_SUCCESS && !o->pool.shareable)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	shim_ipc_begin();
+	r = vg_send_pool_export(&in, &out);
+	if (r != CUDA_SUCCESS)
+		return r;
+	return shim_shareable_make(SHIM_SHAREABLE_POOL, o->pool.device, in.pool, out.token, out.token_length, handle_out);
+}
+
+SHIM_API CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle, CUmemAllocationHandleType handleType,
+						     unsigned long long flags)
+{
+	struct vg_pool_import_request in = { 0 };
+	struct shim_object made = { .pool = { .imported = true } }, *o;
+	struct shim_shareable from;
+	CUdevice device;
+	bool own;
+	CUresult r = shim_ready();
+
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_import(pool_out, handle, handleType, flags);
+	if (r == CUDA_SUCCESS)
+		r = shim_shareable_read(handle, SHIM_SHAREABLE_POOL, &from, &device, &own);
+	if (r == CUDA_SUCCESS && own)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS)
+		return r;
+	SHIM_TURN(turn, shim_turn_to(device));
+	made.pool.device = device;
+	in.token = (struct vg_bytes){ from.token, sizeof(from.token) };
+	o = shim_object_new(SHIM_POOL, 0, &in.created);
+	if (!o)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	shim_ipc_begin();
+	r = publish(shim_shareable_result(vg_send_pool_import(&in)), o, in.created, &made);
+	if (r == CUDA_SUCCESS)
+		*pool_out = (CUmemoryPool)in.created;
+	return r;
 }
 
 /* ---- allocations */
@@ -287,6 +370,8 @@ static CUresult allocate_async(CUdeviceptr *out, size_t bytes, const struct shim
 		captures = shim_capturing(o.context, o.stream, &r);
 	if (r == CUDA_SUCCESS)
 		r = cuCtxGetDevice_v2(&device, (CUcontext)o.context);
+	if (r == CUDA_SUCCESS && from && from->pool.imported)
+		r = CUDA_ERROR_INVALID_VALUE;
 	if (r == CUDA_SUCCESS && from && from->pool.device != device)
 		r = shim_unsupported("cuMemAllocFromPoolAsync from a pool of another device than the stream's", &told);
 	if (r == CUDA_SUCCESS && captures)
@@ -294,6 +379,7 @@ static CUresult allocate_async(CUdeviceptr *out, size_t bytes, const struct shim
 	if (r == CUDA_SUCCESS && !pool)
 		o.pool = pools[device].current;
 	got.context = o.context;
+	got.pool = o.pool;
 	if (r == CUDA_SUCCESS)
 		r = shim_allocate(&got, allocate, &o);
 	if (r == CUDA_SUCCESS)
@@ -340,6 +426,10 @@ SHIM_API CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 		return r;
 	if (!shim_range_find(SHIM_RANGE_DEVICE, dptr, &range) || range.managed)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (range.opened && range.pooled) {
+		r = cuStreamSynchronize(hStream);
+		return r == CUDA_SUCCESS ? shim_ipc_close(dptr, true) : r;
+	}
 	/* on a stream of the device that has it */
 	if (range.channel != shim_channel_of(in.context))
 		return CUDA_ERROR_INVALID_VALUE;

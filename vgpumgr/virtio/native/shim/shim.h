@@ -92,6 +92,7 @@ struct shim_range {
 	uint64_t physical;   /* not 0: a mapping, of this memory; of no context */
 	bool accessible;     /* of a mapping */
 	bool pooled;         /* allocated in the order of a stream */
+	uint64_t pool;       /* that it is from, where that is not the device's own; 0: none */
 	uint32_t opened;     /* another process's, opened so many times here */
 	CUdevice device;     /* of a mapping */
 	unsigned channel;    /* that has it: of the context, or of the memory, or of the thread that adds it */
@@ -146,6 +147,8 @@ CUresult shim_ipc_settle(uint64_t context);
 /* Around a copy that blocks: other processes see it when it returns, which from memory of the host is when it is done. */
 CUresult shim_ipc_settled(CUresult r, uint64_t from, CUstream stream);
 void shim_ipc_begin(void);
+/* One opening less of another process's memory, which is of a pool or not. */
+CUresult shim_ipc_close(CUdeviceptr address, bool pooled);
 
 /* ---- memory.c */
 /* Asks the worker for memory once: fills its start, and its bytes where the caller does not know them. */

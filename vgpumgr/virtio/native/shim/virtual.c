@@ -6,7 +6,7 @@
  */
 #include <pthread.h>
 
-#include "shim.h"
+#include "shareable.h"
 #include "space.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -54,25 +54,39 @@ SHIM_API CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmem
 	return r == CUDA_SUCCESS ? get_granularity(prop->location.id, option, granularity) : r;
 }
 
-static CUresult create(uint64_t bytes, const CUmemAllocationProp *prop, CUmemGenericAllocationHandle *handle)
+/* Ends a handle's making: on failure the worker has nothing under it. */
+static CUresult publish(CUresult r, struct shim_object *o, uint64_t id, const struct shim_object *made)
 {
-	SHIM_TURN(turn, shim_turn_to(prop->location.id));
-	struct vg_virtual_create_request in = { .bytes = bytes, .ordinal = turn.ordinal };
-	struct shim_object *o = shim_object_new(SHIM_PHYSICAL, 0, &in.created);
-	CUresult r = o ? vg_send_virtual_create(&in) : CUDA_ERROR_OUT_OF_MEMORY;
-
 	if (o && r != CUDA_SUCCESS)
-		shim_object_recycle(SHIM_PHYSICAL, in.created);
+		shim_object_recycle(SHIM_PHYSICAL, id);
 	if (r != CUDA_SUCCESS)
 		return r;
-	o->physical.device = prop->location.id;
-	o->physical.handle_types = prop->requestedHandleTypes;
-	o->physical.bytes = bytes;
-	o->physical.handles = 1;
-	o->physical.mappings = 0;
-	shim_object_publish(o, in.created);
-	*handle = in.created;
+	o->physical = made->physical;
+	shim_object_publish(o, id);
 	return CUDA_SUCCESS;
+}
+
+/* Some allocators always ask for memory that they could share. Where there is none, they get what they will hardly share. */
+static CUresult create(uint64_t bytes, const CUmemAllocationProp *prop, CUmemGenericAllocationHandle *handle)
+{
+	const CUdevice device = prop->location.id;
+	struct shim_object made = { .physical = { .device = device, .bytes = bytes, .handles = 1,
+						  .handle_types = prop->requestedHandleTypes } };
+	SHIM_TURN(turn, shim_turn_to(device));
+	struct vg_virtual_create_request in = { .bytes = bytes, .ordinal = turn.ordinal };
+	struct vg_virtual_create_shareable_request shareable = { .bytes = bytes, .ordinal = turn.ordinal };
+	struct shim_object *o = shim_object_new(SHIM_PHYSICAL, 0, &in.created);
+	CUresult r = o ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_OUT_OF_MEMORY;
+
+	shareable.created = in.created;
+	if (o && prop->requestedHandleTypes && shim_attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
+		r = vg_send_virtual_create_shareable(&shareable);
+	if (r == CUDA_ERROR_NOT_SUPPORTED)
+		r = vg_send_virtual_create(&in);
+	r = publish(r, o, in.created, &made);
+	if (r == CUDA_SUCCESS)
+		*handle = in.created;
+	return r;
 }
 
 SHIM_API CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
@@ -144,6 +158,82 @@ SHIM_API CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *pr
 	};
 	prop->location.id = o->physical.device;
 	return CUDA_SUCCESS;
+}
+
+/* ---- between processes */
+
+SHIM_API CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
+					       CUmemAllocationHandleType handleType, unsigned long long flags)
+{
+	struct vg_virtual_export_request in = { .physical = handle };
+	struct vg_virtual_export_reply out;
+	const struct shim_object *o;
+	CUresult r = shim_ready();
+
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_export(shareableHandle, handleType, flags);
+	if (r != CUDA_SUCCESS)
+		return r;
+	LOCKED();
+	o = find_physical(handle);
+	if (!o || !o->physical.handle_types)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (o->physical.imported) /* it is its maker's to hand on */
+		return CUDA_ERROR_NOT_SUPPORTED;
+	shim_ipc_begin();
+	SHIM_TURN(turn, shim_turn_to_channel(shim_channel_of(handle)));
+	r = vg_send_virtual_export(&in, &out);
+	if (r != CUDA_SUCCESS)
+		return r;
+	return shim_shareable_make(SHIM_SHAREABLE_PHYSICAL, o->physical.device, handle, out.token, out.token_length, shareableHandle);
+}
+
+static CUresult import(const struct shim_shareable *from, CUdevice device, CUmemGenericAllocationHandle *handle)
+{
+	struct shim_object made = { .physical = { .device = device, .handles = 1, .imported = true,
+						  .handle_types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR } };
+	SHIM_TURN(turn, shim_turn_to(device));
+	struct vg_virtual_import_request in = { .token = { from->token, sizeof(from->token) } };
+	struct vg_virtual_import_reply out = { 0 };
+	struct shim_object *o = shim_object_new(SHIM_PHYSICAL, 0, &in.created);
+	CUresult r = o ? shim_shareable_result(vg_send_virtual_import(&in, &out)) : CUDA_ERROR_OUT_OF_MEMORY;
+
+	made.physical.bytes = out.bytes;
+	r = publish(r, o, in.created, &made);
+	if (r == CUDA_SUCCESS)
+		*handle = in.created;
+	return r;
+}
+
+/* What this process has exported is not imported once more: its handle counts one more. */
+static CUresult import_own(const struct shim_shareable *from, CUmemGenericAllocationHandle *handle)
+{
+	struct shim_object *o = shim_object_get(SHIM_PHYSICAL, from->id);
+
+	if (!o)
+		return CUDA_ERROR_INVALID_VALUE;
+	o->physical.handles++;
+	*handle = from->id;
+	return CUDA_SUCCESS;
+}
+
+SHIM_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
+						 CUmemAllocationHandleType shHandleType)
+{
+	struct shim_shareable from;
+	CUdevice device;
+	bool own;
+	CUresult r = shim_ready();
+
+	if (r == CUDA_SUCCESS)
+		r = cuda_check_import(handle, osHandle, shHandleType, 0);
+	if (r == CUDA_SUCCESS)
+		r = shim_shareable_read(osHandle, SHIM_SHAREABLE_PHYSICAL, &from, &device, &own);
+	if (r != CUDA_SUCCESS)
+		return r;
+	LOCKED();
+	shim_ipc_begin();
+	return own ? import_own(&from, handle) : import(&from, device, handle);
 }
 
 /* ---- addresses: of the device that the thread works on, until something of another one is mapped there */
@@ -386,13 +476,14 @@ static CUresult set_all(uint64_t address, uint64_t bytes, const CUmemAccessDesc 
 
 	r = shim_device_count(&devices);
 	for (uint64_t end = address + bytes; r == CUDA_SUCCESS && address < end; address += range.bytes) {
-		bool open;
+		struct cuda_reach reach;
 
 		shim_range_find(SHIM_RANGE_DEVICE, address, &range);
-		open = range.accessible;
-		r = cuda_read_mapped_access(desc, count, range.device, (int)devices, &open);
+		reach = (struct cuda_reach){ range.device, (int)devices, UINT32_C(1) << range.device,
+					     (uint32_t)range.accessible << range.device };
+		r = cuda_set_mapped_access(desc, count, &reach);
 		if (r == CUDA_SUCCESS && change)
-			r = set_access(&range, open);
+			r = set_access(&range, reach.access);
 	}
 	return r;
 }

@@ -18,7 +18,8 @@ struct vg_export {
 	uint64_t id;
 	uint32_t lane;           /* whose it is; 0: withdrawn, and charged to the VM until no session has it open */
 	uint32_t kind, user;
-	uint64_t bytes;
+	int file;                /* where the kind has one, and it can be opened */
+	uint64_t bytes, of;      /* of: the pool's id, of its memory */
 	uint8_t token[VG_EXPORT_BYTES], handle[VG_EXPORT_BYTES];
 	uint32_t opens;          /* by all lanes */
 	uint16_t opened[VG_LANE_TABLE];
@@ -38,11 +39,19 @@ static void drop(struct vg_export *e)
 	explicit_bzero(e, sizeof(*e));
 }
 
+/* Whoever has opened it has one of their own. */
+static void close_file(struct vg_export *e)
+{
+	if (vg_export_is_file(e->kind))
+		close(e->file);
+}
+
 /* What others have open is charged to the VM from now on; its own session gives its charge back after this. */
 static void withdraw(struct vg_export *e)
 {
 	if (!e->lane)
 		return;
+	close_file(e);
 	if (!e->opens) {
 		explicit_bzero(e, sizeof(*e));
 		return;
@@ -109,15 +118,27 @@ static struct vg_export *take_place(struct vg_exports *table, const struct vg_en
 	return place;
 }
 
-static int make(struct vg_exports *table, const struct vg_entry *entry, const struct vg_export_request *in,
+static bool is_own_pool(struct vg_exports *table, const struct vg_entry *entry, uint64_t id)
+{
+	const struct vg_export *e = find_id(table, id);
+
+	return e && e->kind == VG_EXPORT_POOL && e->lane == entry->number;
+}
+
+/* The file is the table's from now on, if it is taken. */
+static int make(struct vg_exports *table, const struct vg_entry *entry, const struct vg_export_request *in, int *file,
 		struct vg_export_answer *out)
 {
 	struct vg_export *e;
 
-	if (in->kind != VG_EXPORT_MEMORY && in->kind != VG_EXPORT_EVENT)
+	if (in->kind < VG_EXPORT_MEMORY || in->kind >= VG_EXPORT_KINDS)
+		return -EPROTO;
+	if (in->kind == VG_EXPORT_POOLED && !is_own_pool(table, entry, in->id))
 		return -EPROTO;
 	if (!entry->user)
 		return -EPERM;
+	if (vg_export_is_file(in->kind) && *file < 0) /* there are too many descriptors */
+		return -ENOSPC;
 	e = take_place(table, entry);
 	if (!e)
 		return -ENOSPC;
@@ -127,7 +148,12 @@ static int make(struct vg_exports *table, const struct vg_entry *entry, const st
 	e->lane = entry->number;
 	e->kind = in->kind;
 	e->user = entry->user;
-	e->bytes = in->kind == VG_EXPORT_MEMORY ? in->bytes : 0;
+	e->bytes = in->kind == VG_EXPORT_EVENT || in->kind == VG_EXPORT_POOL ? 0 : in->bytes;
+	e->of = in->kind == VG_EXPORT_POOLED ? in->id : 0;
+	if (vg_export_is_file(in->kind)) {
+		e->file = *file;
+		*file = -1;
+	}
 	memcpy(e->handle, in->handle, sizeof(e->handle));
 	memcpy(out->token, e->token, sizeof(out->token));
 	out->id = e->id;
@@ -136,11 +162,11 @@ static int make(struct vg_exports *table, const struct vg_entry *entry, const st
 
 /* Of another user's token no more is said than of one that never was. */
 static int open_token(struct vg_exports *table, const struct vg_entry *entry, const struct vg_export_request *in,
-		      struct vg_export_answer *out)
+		      int *lent, struct vg_export_answer *out)
 {
 	struct vg_export *e = find_token(table, in->token);
 
-	if (!e || !e->lane || e->kind != in->kind || e->user != entry->user)
+	if (!e || !e->lane || e->kind != in->kind || e->user != entry->user || (e->of && e->of != in->id))
 		return -ENOENT;
 	if (e->lane == entry->number)
 		return -EDEADLK;
@@ -152,19 +178,22 @@ static int open_token(struct vg_exports *table, const struct vg_entry *entry, co
 	memcpy(out->handle, e->handle, sizeof(out->handle));
 	out->bytes = e->bytes;
 	out->id = e->id;
+	if (vg_export_is_file(e->kind))
+		*lent = e->file;
 	return 0;
 }
 
-static int answer_one(struct vg_exports *table, const struct vg_entry *entry, const struct vg_export_request *in,
-		      struct vg_export_answer *out)
+/* `file` came along, and is taken or not; `lent` goes with the answer. */
+static int answer_one(struct vg_exports *table, const struct vg_entry *entry, const struct vg_export_request *in, int *file,
+		      int *lent, struct vg_export_answer *out)
 {
 	struct vg_export *e;
 
 	switch (in->what) {
 	case VG_EXPORT_MAKE:
-		return make(table, entry, in, out);
+		return make(table, entry, in, file, out);
 	case VG_EXPORT_OPEN:
-		return open_token(table, entry, in, out);
+		return open_token(table, entry, in, lent, out);
 	case VG_EXPORT_WITHDRAW:
 		e = find_id(table, in->id);
 		if (!e || e->lane != entry->number)
@@ -182,19 +211,21 @@ static int answer_one(struct vg_exports *table, const struct vg_entry *entry, co
 	}
 }
 
-static int serve_one(struct vg_server *server, struct vg_entry *entry, const struct vg_export_request *in, ssize_t length)
+static int serve_one(struct vg_server *server, struct vg_entry *entry, const struct vg_export_request *in, ssize_t length,
+		     int *file)
 {
 	struct vg_export_answer out = { 0 };
+	int lent = -1;
 
-	if (length != (ssize_t)sizeof(*in))
+	if (length != (ssize_t)sizeof(*in) || (*file >= 0 && !(in->what == VG_EXPORT_MAKE && vg_export_is_file(in->kind))))
 		return -EPROTO;
 	if (!server->exports)
 		server->exports = calloc(1, sizeof(*server->exports));
-	out.error = server->exports ? answer_one(server->exports, entry, in, &out) : -ENOSPC;
+	out.error = server->exports ? answer_one(server->exports, entry, in, file, &lent, &out) : -ENOSPC;
 	if (out.error == -EPROTO)
 		return -EPROTO;
 	/* one that does not read what it has asked for fills its own socket only */
-	return send(entry->session.exports, &out, sizeof(out), MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(out) ? 0 : -EPROTO;
+	return vg_exports_send(entry->session.exports, &out, sizeof(out), lent, MSG_DONTWAIT) == (ssize_t)sizeof(out) ? 0 : -EPROTO;
 }
 
 void vg_exports_read(struct vg_server *server, struct vg_entry *entry)
@@ -203,11 +234,12 @@ void vg_exports_read(struct vg_server *server, struct vg_entry *entry)
 	struct vg_export_request request;
 
 	for (unsigned i = 0; i < AT_ONCE; i++) {
-		ssize_t n = recv(session->exports, &request, sizeof(request), MSG_DONTWAIT | MSG_TRUNC);
+		int file VG_FD = -1;
+		ssize_t n = vg_exports_receive(session->exports, &request, sizeof(request), &file, MSG_DONTWAIT | MSG_TRUNC);
 
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
-		if (n > 0 && !serve_one(server, entry, &request, n))
+		if (n > 0 && !serve_one(server, entry, &request, n, &file))
 			continue;
 		if (n > 0) {
 			vg_log(server, "worker: a session asks to share what it must not, and is killed\n");

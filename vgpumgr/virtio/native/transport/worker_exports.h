@@ -7,17 +7,31 @@
 #ifndef VG_WORKER_EXPORTS_H
 #define VG_WORKER_EXPORTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "worker.h"
 
 enum vg_export_what {
-	VG_EXPORT_MAKE = 1,      /* kind, bytes, handle: the answer has token and id */
+	VG_EXPORT_MAKE = 1,      /* kind, bytes, handle, of memory of a pool the pool's id: the answer has token and id */
 	VG_EXPORT_WITHDRAW,      /* id: it is opened no more. Who has it keeps it, and the VM pays for it */
-	VG_EXPORT_OPEN,          /* kind, token: the answer has handle, bytes and id */
+	VG_EXPORT_OPEN,          /* kind, token, of memory of a pool the pool's id: the answer has handle, bytes and id */
 	VG_EXPORT_CLOSE,         /* id: as often as it was opened */
 };
-enum vg_export_kind { VG_EXPORT_MEMORY = 1, VG_EXPORT_EVENT };
+enum vg_export_kind {
+	VG_EXPORT_MEMORY = 1,
+	VG_EXPORT_EVENT,
+	VG_EXPORT_PHYSICAL,      /* memory of cuMemCreate */
+	VG_EXPORT_POOL,
+	VG_EXPORT_POOLED,        /* memory of a pool: opened in that pool only */
+	VG_EXPORT_KINDS,
+};
+/* Whether the driver's handle is a descriptor, which goes along with the request that makes it and with what opens it. */
+static inline bool vg_export_is_file(uint32_t kind)
+{
+	return kind == VG_EXPORT_PHYSICAL || kind == VG_EXPORT_POOL;
+}
 
 enum {
 	VG_EXPORT_BYTES = 64,    /* of a token, and of a driver's handle */
@@ -43,6 +57,11 @@ struct vg_export_answer {
  * too many, -EPERM: the agent does not say whose processes are); or -ENOTCONN. */
 void vg_exports_use(int socket);
 int vg_exports_ask(const struct vg_export_request *request, struct vg_export_answer *answer);
+/* `file` goes along, or (-1) nothing; then it is what has come with the answer, for the caller to close. */
+int vg_exports_ask_with(const struct vg_export_request *request, struct vg_export_answer *answer, int *file);
+/* worker_exports_pass.c: sendmsg() and recvmsg(), with a descriptor or (-1) without. */
+ssize_t vg_exports_send(int socket, const void *data, size_t length, int file, int flags);
+ssize_t vg_exports_receive(int socket, void *data, size_t length, int *file, int flags);
 
 /* The server: reads what a lane's session asks, and answers. */
 void vg_exports_read(struct vg_server *server, struct vg_entry *entry);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "ipc.h"
+#include "transport/util.h"
 #include "session.h"
 #include "vg_worker.h"
 
@@ -32,10 +33,10 @@ static CUresult result_of(int error)
 
 /* ---- what this process lets others have */
 
-static CUresult make(struct wk_object *o, const struct vg_export_request *request, struct wk_shared **made)
+static CUresult make(struct wk_object *o, const struct vg_export_request *request, int *file, struct wk_shared **made)
 {
 	struct vg_export_answer answer;
-	CUresult r = result_of(vg_exports_ask(request, &answer));
+	CUresult r = result_of(vg_exports_ask_with(request, &answer, file));
 	struct wk_shared *s = r == CUDA_SUCCESS ? calloc(1, sizeof(*s)) : NULL;
 
 	if (r != CUDA_SUCCESS)
@@ -51,21 +52,42 @@ static CUresult make(struct wk_object *o, const struct vg_export_request *reques
 	return CUDA_SUCCESS;
 }
 
-/* What was opened is its maker's to hand on. */
-static CUresult export(struct wk_object *o, enum vg_export_kind kind, size_t *length, uint8_t *token)
+/* The driver's handle, or its descriptor. */
+static CUresult get_handle(const struct wk_object *o, struct vg_export_request *request, int *file)
 {
-	struct vg_export_request request = { .what = VG_EXPORT_MAKE, .kind = kind, .bytes = o->bytes };
+	const CUmemAllocationHandleType type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+	switch (request->kind) {
+	case VG_EXPORT_MEMORY:
+		return wk_driver.cuIpcGetMemHandle((CUipcMemHandle *)request->handle, o->address);
+	case VG_EXPORT_EVENT:
+		return wk_driver.cuIpcGetEventHandle((CUipcEventHandle *)request->handle, o->driver);
+	case VG_EXPORT_PHYSICAL:
+		return wk_driver.cuMemExportToShareableHandle(file, (CUmemGenericAllocationHandle)o->driver, type, 0);
+	case VG_EXPORT_POOL:
+		return wk_driver.cuMemPoolExportToShareableHandle(file, o->driver, type, 0);
+	default:
+		return wk_driver.cuMemPoolExportPointer((CUmemPoolPtrExportData *)request->handle, o->address);
+	}
+}
+
+/* What was opened is its maker's to hand on. */
+CUresult wk_ipc_export(struct wk_object *o, enum vg_export_kind kind, uint64_t of, size_t *length, uint8_t *token)
+{
+	struct vg_export_request request = { .what = VG_EXPORT_MAKE, .kind = kind, .id = of, .bytes = o->bytes };
 	struct wk_shared *s = o->shared;
 	CUresult r = CUDA_SUCCESS;
+	int file = -1, sent;
 
 	if (s && (s->opens || !s->id))
-		return kind == VG_EXPORT_MEMORY ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
-	if (!s && kind == VG_EXPORT_MEMORY)
-		r = wk_driver.cuIpcGetMemHandle((CUipcMemHandle *)request.handle, o->address);
-	else if (!s)
-		r = wk_driver.cuIpcGetEventHandle((CUipcEventHandle *)request.handle, o->driver);
-	if (!s && r == CUDA_SUCCESS)
-		r = make(o, &request, &s);
+		return kind == VG_EXPORT_EVENT ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+	if (!s) {
+		r = get_handle(o, &request, &file);
+		sent = file;
+		if (r == CUDA_SUCCESS)
+			r = make(o, &request, &file, &s);
+		vg_close_fd(&sent);
+	}
 	if (r != CUDA_SUCCESS)
 		return r;
 	*length = sizeof(s->token);
@@ -78,10 +100,10 @@ CUresult wk_do_ipc_memory_export(struct wk_call *c, const struct vg_ipc_memory_e
 {
 	struct wk_object *memory WK_HELD = wk_ledger_hold(c, in->address);
 
-	if (!memory || wk_is_variable(memory))
+	if (!memory || wk_is_variable(memory) || memory->pool)
 		return CUDA_ERROR_INVALID_VALUE;
 	IPC_LOCKED(WK_IPC_MADE);
-	return export(memory, VG_EXPORT_MEMORY, &out->token_length, out->token);
+	return wk_ipc_export(memory, VG_EXPORT_MEMORY, 0, &out->token_length, out->token);
 }
 
 CUresult wk_do_ipc_event_export(struct wk_call *c, const struct vg_ipc_event_export_request *in,
@@ -93,26 +115,33 @@ CUresult wk_do_ipc_event_export(struct wk_call *c, const struct vg_ipc_event_exp
 	if (r != CUDA_SUCCESS)
 		return r;
 	IPC_LOCKED(WK_IPC_MADE);
-	return export(event, VG_EXPORT_EVENT, &out->token_length, out->token);
+	return wk_ipc_export(event, VG_EXPORT_EVENT, 0, &out->token_length, out->token);
 }
 
 /* ---- what others let this process have */
 
-static CUresult ask_for(enum vg_export_kind kind, const struct vg_bytes *token, struct vg_export_answer *answer)
+CUresult wk_ipc_ask(enum vg_export_kind kind, uint64_t of, const struct vg_bytes *token, struct vg_export_answer *answer, int *file)
 {
-	struct vg_export_request request = { .what = VG_EXPORT_OPEN, .kind = kind };
+	struct vg_export_request request = { .what = VG_EXPORT_OPEN, .kind = kind, .id = of };
 
+	*file = -1;
 	if (token->length != sizeof(request.token))
 		return CUDA_ERROR_INVALID_VALUE;
 	memcpy(request.token, token->data, sizeof(request.token));
-	return result_of(vg_exports_ask(&request, answer));
+	return result_of(vg_exports_ask_with(&request, answer, file));
 }
 
-/* The object that the driver's one is for; NULL: out of memory. */
-static struct wk_object *new_opened(struct wk_call *c, enum wk_kind kind, void *driver, const struct vg_export_answer *answer,
-				    const struct vg_bytes *token)
+static CUresult ask_for(enum vg_export_kind kind, const struct vg_bytes *token, struct vg_export_answer *answer)
 {
-	struct wk_object *o = wk_object_new(kind, c->context, driver, 0);
+	int file VG_FD = -1;
+
+	return wk_ipc_ask(kind, 0, token, answer, &file);
+}
+
+struct wk_object *wk_ipc_new(struct wk_object *owner, enum wk_kind kind, void *driver, const struct vg_export_answer *answer,
+			     const struct vg_bytes *token)
+{
+	struct wk_object *o = wk_object_new(kind, owner, driver, 0);
 	struct wk_shared *s = o ? calloc(1, sizeof(*s)) : NULL;
 
 	if (!s) {
@@ -128,7 +157,7 @@ static struct wk_object *new_opened(struct wk_call *c, enum wk_kind kind, void *
 	return o;
 }
 
-static bool is_of_token(const struct wk_object *o, const void *token)
+bool wk_ipc_is_of_token(const struct wk_object *o, const void *token)
 {
 	const struct wk_shared *s = atomic_load(&o->shared);
 
@@ -153,7 +182,7 @@ static CUresult open_first(struct wk_call *c, const struct vg_bytes *token, stru
 		wk_ipc_tell(VG_EXPORT_CLOSE, answer.id);
 		return r;
 	}
-	o = new_opened(c, WK_MEMORY, NULL, &answer, token);
+	o = wk_ipc_new(c->context, WK_MEMORY, NULL, &answer, token);
 	if (!o) {
 		wk_driver.cuIpcCloseMemHandle(address);
 		wk_ipc_tell(VG_EXPORT_CLOSE, answer.id);
@@ -174,7 +203,7 @@ CUresult wk_do_ipc_memory_open(struct wk_call *c, const struct vg_ipc_memory_ope
 	if (in->token.length != VG_EXPORT_BYTES)
 		return CUDA_ERROR_INVALID_VALUE;
 	IPC_LOCKED(WK_IPC_OPENED);
-	memory = wk_ledger_search(c, is_of_token, in->token.data);
+	memory = wk_ledger_search(c, wk_ipc_is_of_token, in->token.data);
 	if (!memory)
 		return open_first(c, &in->token, out);
 	memory->shared->opens++;
@@ -183,7 +212,7 @@ CUresult wk_do_ipc_memory_open(struct wk_call *c, const struct vg_ipc_memory_ope
 	return CUDA_SUCCESS;
 }
 
-/* With the last close it is out of the ledger; what uses it meanwhile keeps it open. */
+/* Also what is from another process's pool. With the last close it is out of the ledger; what uses it meanwhile keeps it open. */
 CUresult wk_do_ipc_memory_close(struct wk_call *c, const struct vg_ipc_memory_close_request *in)
 {
 	struct wk_object *held WK_HELD = wk_ledger_hold(c, in->address), *taken = NULL;
@@ -221,7 +250,7 @@ CUresult wk_do_ipc_event_open(struct wk_call *c, const struct vg_ipc_event_open_
 		wk_ipc_tell(VG_EXPORT_CLOSE, answer.id);
 		return r;
 	}
-	o = new_opened(c, WK_EVENT, event, &answer, &in->token);
+	o = wk_ipc_new(c->context, WK_EVENT, event, &answer, &in->token);
 	if (o)
 		return wk_put(c, in->created, o);
 	wk_driver.cuEventDestroy_v2(event);

@@ -23,27 +23,49 @@ CUresult wk_do_pool_default(struct wk_call *c, const struct vg_pool_default_requ
 	return wk_put(c, in->created, o);
 }
 
-/* Handles by which other processes could use it have no way to them. */
-CUresult wk_do_pool_create(struct wk_call *c, const struct vg_pool_create_request *in)
+static CUresult create(struct wk_call *c, uint64_t created, uint32_t ordinal, uint64_t most_bytes, CUmemAllocationHandleType types)
 {
 	CUmemPoolProps properties = {
 		.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.handleTypes = types,
 		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE },
-		.maxSize = in->most_bytes,
+		.maxSize = most_bytes,
 	};
 	CUmemoryPool pool;
 	CUdevice device;
-	CUresult r = wk_driver.cuDeviceGet(&device, in->ordinal);
+	CUresult r = wk_driver.cuDeviceGet(&device, (int)ordinal);
 
 	properties.location.id = device;
 	if (r == CUDA_SUCCESS)
 		r = wk_driver.cuMemPoolCreate(&pool, &properties);
-	return r == CUDA_SUCCESS ? wk_fill(c, WK_POOL, in->created, pool, 0) : r;
+	return r == CUDA_SUCCESS ? wk_fill(c, WK_POOL, created, pool, 0) : r;
+}
+
+CUresult wk_do_pool_create(struct wk_call *c, const struct vg_pool_create_request *in)
+{
+	return create(c, in->created, in->ordinal, in->most_bytes, CU_MEM_HANDLE_TYPE_NONE);
+}
+
+CUresult wk_do_pool_create_shareable(struct wk_call *c, const struct vg_pool_create_shareable_request *in)
+{
+	return create(c, in->created, in->ordinal, in->most_bytes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
 CUresult wk_do_pool_destroy(struct wk_call *c, const struct vg_pool_destroy_request *in)
 {
 	return wk_remove(c, WK_POOL, in->pool);
+}
+
+static CUresult keep(struct wk_call *c, const struct wk_object *pool, uint64_t address, uint64_t bytes)
+{
+	struct wk_object *o = wk_object_new(WK_MEMORY, c->context, NULL, 0);
+
+	if (!o)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	o->address = address;
+	o->bytes = bytes;
+	o->pool = pool->number;
+	return wk_ledger_enter(c, o);
 }
 
 CUresult wk_do_pool_allocate(struct wk_call *c, const struct vg_pool_allocate_request *in,
@@ -64,7 +86,7 @@ CUresult wk_do_pool_allocate(struct wk_call *c, const struct vg_pool_allocate_re
 			       WK_WITH_ROOM(wk_driver.cuMemAllocFromPoolAsync(&address, in->bytes, pool->driver,
 									      wk_raw(stream))));
 	if (r == CUDA_SUCCESS)
-		r = wk_ledger_add(c, c->context, address, in->bytes);
+		r = keep(c, pool, address, in->bytes);
 	out->address = address;
 	return r;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * By hand: virtual memory management. Physical memory is charged where it is made, and given back with its handle and its last
- * mapping. No handle for other processes is ever asked for: there is no way by which one could reach them.
+ * mapping. What other processes get is in ops_shareable.c.
  */
 #include <stdatomic.h>
 
@@ -86,22 +86,32 @@ static struct wk_object *new_physical(struct wk_session *s, CUmemGenericAllocati
 	return o;
 }
 
-CUresult wk_do_virtual_create(struct wk_call *c, const struct vg_virtual_create_request *in)
+static CUresult create(struct wk_call *c, uint64_t created, uint64_t bytes, uint32_t ordinal, CUmemAllocationHandleType types)
 {
 	CUmemGenericAllocationHandle handle;
 	CUmemAllocationProp properties;
 	struct wk_object *o;
-	CUresult r = get_properties(in->ordinal, &properties);
+	CUresult r = get_properties(ordinal, &properties);
 
+	properties.requestedHandleTypes = types;
 	if (r == CUDA_SUCCESS)
-		r = wk_charge(WK_PHYSICAL, in->bytes);
+		r = wk_charge(WK_PHYSICAL, bytes);
 	if (r == CUDA_SUCCESS)
-		r = wk_charged(WK_PHYSICAL, in->bytes,
-			       WK_WITH_ROOM(wk_driver.cuMemCreate(&handle, in->bytes, &properties, 0)));
+		r = wk_charged(WK_PHYSICAL, bytes, WK_WITH_ROOM(wk_driver.cuMemCreate(&handle, bytes, &properties, 0)));
 	if (r != CUDA_SUCCESS)
 		return r;
-	o = new_physical(c->session, handle, in->bytes);
-	return o ? wk_put(c, in->created, o) : CUDA_ERROR_OUT_OF_MEMORY;
+	o = new_physical(c->session, handle, bytes);
+	return o ? wk_put(c, created, o) : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult wk_do_virtual_create(struct wk_call *c, const struct vg_virtual_create_request *in)
+{
+	return create(c, in->created, in->bytes, in->ordinal, CU_MEM_HANDLE_TYPE_NONE);
+}
+
+CUresult wk_do_virtual_create_shareable(struct wk_call *c, const struct vg_virtual_create_shareable_request *in)
+{
+	return create(c, in->created, in->bytes, in->ordinal, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
 CUresult wk_do_virtual_release(struct wk_call *c, const struct vg_virtual_release_request *in)

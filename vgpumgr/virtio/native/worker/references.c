@@ -80,6 +80,42 @@ static void refund_physical(const struct wk_object *o)
 	pthread_mutex_unlock(&o->session->lock);
 }
 
+/* Others can open it no more before it ends; another process's is closed after that, and charged there. */
+static void end_physical(const struct wk_object *o)
+{
+	bool opened = wk_ipc_is_opened(o);
+
+	if (!opened)
+		wk_ipc_end(o);
+	wk_driver.cuMemRelease((CUmemGenericAllocationHandle)o->driver);
+	if (opened)
+		wk_ipc_end(o);
+	else
+		refund_physical(o);
+}
+
+/* The same. What was allocated from it stays until it is freed. */
+static void end_pool(const struct wk_object *o)
+{
+	bool opened = wk_ipc_is_opened(o);
+
+	if (!opened)
+		wk_ipc_end(o);
+	if (!o->lent)
+		wk_driver.cuMemPoolDestroy(o->driver);
+	if (opened)
+		wk_ipc_end(o);
+}
+
+static void close_memory(const struct wk_object *o)
+{
+	if (o->pool)
+		wk_driver.cuMemFree_v2(o->address);
+	else
+		wk_driver.cuIpcCloseMemHandle(o->address);
+	wk_ipc_end(o);
+}
+
 /* A level ends with what it is a level of. */
 static void end_array(const struct wk_object *o)
 {
@@ -156,13 +192,11 @@ void wk_destroy(const struct wk_object *o)
 		wk_driver.cuGraphExecDestroy(o->driver);
 		wk_graph_free(o->graph);
 		break;
-	case WK_POOL: /* what was allocated from it stays until it is freed */
-		if (!o->lent)
-			wk_driver.cuMemPoolDestroy(o->driver);
+	case WK_POOL:
+		end_pool(o);
 		break;
 	case WK_PHYSICAL:
-		wk_driver.cuMemRelease((CUmemGenericAllocationHandle)o->driver);
-		refund_physical(o);
+		end_physical(o);
 		break;
 	case WK_ARRAY:
 	case WK_MIPMAP:
@@ -188,8 +222,7 @@ void wk_destroy(const struct wk_object *o)
 		if (wk_is_variable(o))
 			break;
 		if (wk_ipc_is_opened(o)) {
-			wk_driver.cuIpcCloseMemHandle(o->address);
-			wk_ipc_end(o);
+			close_memory(o);
 			break;
 		}
 		wk_ipc_end(o);

@@ -76,12 +76,13 @@ struct wk_object {
 	struct wk_object *context;    /* the owner, or its owner; the object itself for a context */
 	void *driver;                 /* CUcontext, CUstream, ... */
 	uint64_t number;              /* of a context: never used again, unlike its address; of a host node the guest's; of a mipmapped array its levels */
+	uint64_t pool;                /* of memory: the number of the pool that it is from, else 0 */
 	uint64_t address;             /* of memory; of a host node that copies, the worker's own */
 	uint64_t bytes;               /* of device memory that it takes: see wk_charge() */
 	struct wk_object *space, *physical; /* of a mapping, held: the addresses that it lies in, and its memory */
 	_Atomic bool accessible;      /* of a mapping */
 	struct wk_graph *graph;       /* of a graph or an executable one */
-	struct wk_shared *_Atomic shared; /* of memory or an event that other processes have, too: ipc.h */
+	struct wk_shared *_Atomic shared; /* of memory, an event or a pool that other processes have, too: ipc.h */
 	struct cuda_array *array;     /* of an array or a mipmapped one: what it is made of */
 	union {
 		struct wk_session *capturing; /* of a stream in which a capture was begun */
@@ -238,7 +239,7 @@ static inline CUresult wk_charged(enum wk_kind kind, uint64_t bytes, CUresult r)
 void wk_ipc_withdraw(struct wk_object *object);
 /* Whether it is another process's. */
 bool wk_ipc_is_opened(const struct wk_object *object);
-/* Before the driver's end of memory or an event that is this process's; after it, of another's. */
+/* Before the driver's end of what is this process's; after it, of another's. */
 void wk_ipc_end(const struct wk_object *object);
 
 /* ---- ledger.c */
