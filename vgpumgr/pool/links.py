@@ -59,6 +59,7 @@ def find_link(view: View, lease: LeaseRecord, host: str) -> LinkedGpu:
         why += ", which offers no GPUs over the network"
         hint = _ADVICE.format(host=lease.host)
         raise refuse(claim, why, f"the same command on host {lease.host}; or {hint}")
+    _check_known(view, claim, host, why)
     if lease.host not in view.alive:
         raise refuse(claim, f"{why}, and that is not heard", "vgpumgr pool status")
     if len(lease.gpus) > 1:
@@ -68,6 +69,14 @@ def find_link(view: View, lease: LeaseRecord, host: str) -> LinkedGpu:
     if gpu is None:
         raise refuse(claim, f"{why}; its GPU is not in the pool any more", "vgpumgr pool status")
     return LinkedGpu(lease.host, gpu.model, gpu.memory_bytes, other.links)
+
+
+def _check_known(view: View, claim: ClaimRecord, host: str, why: str) -> None:
+    """Raises ClaimNotGrantedError where other hosts cannot know this one."""
+    here = view.hosts.get(host)
+    if here is None or not here.ca:
+        why += "; other hosts do not know this one yet, which its daemon makes known in seconds"
+        raise refuse(claim, why, "systemctl status vgpumgr, and vgpumgr config show: pool.serve")
 
 
 def list_offering(view: View, claim: ClaimRecord) -> list[str]:

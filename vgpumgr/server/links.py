@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from vgpumgr.app.operations.late_links import release_unused
@@ -19,10 +19,11 @@ from vgpumgr.app.operations.served import end_served
 from vgpumgr.errors import VgpumgrError, explain_unexpected
 from vgpumgr.host.machine import Machine, read_boot_id
 from vgpumgr.model.attachment import AttachmentRecord, AttachmentState
-from vgpumgr.pool.control.records import LINKS, View
+from vgpumgr.pool.control.records import LINKS, POOL, HostRecord, View
 from vgpumgr.pool.links import list_ended, list_peers, list_seen, write_offer, write_seen_links
 from vgpumgr.pool.membership import Pool, open_pool_of, read_membership, read_stamp
 from vgpumgr.pool.serving import Changes
+from vgpumgr.pool.store.interface import Snapshot
 from vgpumgr.server.broker import Broker
 from vgpumgr.server.context import Context
 from vgpumgr.server.settings import LinkSettings
@@ -44,6 +45,8 @@ from vgpumgr.virtio.sandbox import choose_user_id
 LOOK_S = 1.0
 #: at the latest everything is compared again: also a listener that died
 PAUSE_S = 2.0
+#: the same of a host that offers nothing and uses nothing
+IDLE_S = 30.0
 #: certificates are read again so often: seconds
 RENEW_S = 600.0
 _END_S = 5.0
@@ -104,22 +107,53 @@ class LinkService:
             changes = Changes(pool.store, lambda: self._revision)
             try:
                 while not is_over():
+                    if self._is_idle():
+                        self._keep_known(pool, membership.host, is_over)
+                        continue
                     view = pool.view()
                     self._revision = view.revision
                     self.follow(pool, view, membership.host)
+                    self._end.wait(LOOK_S / 2)  # a pool in which much happens is not read each time
                     changes.wait(PAUSE_S, is_over)
             finally:
                 changes.close()
                 changes.join()
 
-    def follow(self, pool: Pool, view: View, host: str) -> None:
-        """Compares everything with the store once."""
+    def _is_idle(self) -> bool:
+        """Whether this host neither offers its GPUs nor uses those of others."""
+        records = self._store.list_attachments()
+        return not self._settings.listen and not any(
+            one.served is not None or one.link_host is not None for one in records
+        )
+
+    def _keep_known(self, pool: Pool, host: str, is_over: Callable[[], bool]) -> None:
+        """The store has this host's authority, so that others know it. Of a large pool nothing else is read."""
+        keys = (POOL, HostRecord(host, "").key)
+        found = {key: entry for key in keys if (entry := pool.store.get(key)) is not None}
+        view = View(Snapshot(found, max((one.revision for one in found.values()), default=0)))
+        is_known = POOL in found and self.follow(pool, view, host)
+        # its heartbeat writes the same record
+        pause_s = IDLE_S if is_known else LOOK_S
+        written, end_s = self._read_written(), self._context.clock.monotonic_s() + pause_s
+        while not is_over() and self._is_idle() and self._read_written() == written:
+            if self._context.clock.monotonic_s() >= end_s:
+                break
+            self._end.wait(LOOK_S)
+
+    def _read_written(self) -> int:
+        """When this host's authority was made: a command may rotate it."""
+        path = get_directory(self._machine) / "ca.pem"
+        return path.stat().st_mtime_ns if path.exists() else 0
+
+    def follow(self, pool: Pool, view: View, host: str) -> bool:
+        """Compares everything with the store once; whether that has this host's offer now."""
         if pool.record(view).version < LINKS:
-            return  # hosts of the version before cannot read what is written for links
+            return False  # hosts of the version before cannot read what is written for links
         ca, peers = self._read_ca(host), list_peers(view)
         save_peers(self._machine, peers)
         is_listening = self._listen(view)
-        write_offer(pool, view, ca, self._settings.addresses if is_listening else ())
+        offer = self._settings.addresses if is_listening else ()
+        is_known = write_offer(pool, view, ca, offer)
         records = self._store.list_attachments()
         served = {record.id: record.served for record in records if record.served is not None}
         ended = list_ended(view, host, served) if self._settings.listen else list(served)
@@ -131,14 +165,14 @@ class LinkService:
         self._release_unused(
             [one.id for one in linked if one.claim and one.claim.late and one.claim.is_bound]
         )
+        return is_known
 
     def _read_ca(self, host: str) -> str:
         """The certificate of this host's authority; what it signs is made anew in time."""
-        now_s, path = self._context.clock.monotonic_s(), get_directory(self._machine) / "ca.pem"
-        written = path.stat().st_mtime_ns if path.exists() else 0  # a command may rotate it
-        if self._ca is None or now_s - self._ca[1] > RENEW_S or self._ca[2] != written:
+        now_s = self._context.clock.monotonic_s()
+        if self._ca is None or now_s - self._ca[1] > RENEW_S or self._ca[2] != self._read_written():
             found = ensure_identity(self._machine, host)
-            self._ca = found.ca, now_s, path.stat().st_mtime_ns
+            self._ca = found.ca, now_s, self._read_written()
         return self._ca[0]
 
     def _listen(self, view: View) -> bool:
@@ -176,7 +210,10 @@ class LinkService:
 
 @asynccontextmanager
 async def serve_links(context: Context) -> AsyncIterator[None]:
-    """Serves until the end of the block."""
+    """Serves until the end of the block, where the daemon serves as a host of the pool."""
+    if not context.configuration.settings.pool.serve:
+        yield
+        return
     broker = Broker(context)
     service = LinkService(context, broker)
     try:
