@@ -9,7 +9,10 @@ from tests.unit.test_worker_escapes import PROBES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "SECURITY.md").read_text()
-TESTS = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+#: by their names, of which two folders may have the same one
+TESTS: dict[str, str] = {}
+for path in (ROOT / "tests").rglob("test_*.py"):
+    TESTS[path.name] = TESTS.get(path.name, "") + path.read_text()
 ATTACKS = range(1, 29)
 
 
