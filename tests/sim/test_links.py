@@ -41,7 +41,9 @@ def hosts(module_hosts: LinkHosts) -> Iterator[LinkHosts]:
         host.call("recover")
     wait_for(lambda: list_served(module_hosts) == [], "nothing is served any more")
     for claim in module_hosts.a.read("claim", "list")["claims"]:
-        module_hosts.b.call("claim", "delete", claim["name"])
+        # after a daemon was killed another host leads some seconds later
+        module_hosts.b.call("claim", "delete", claim["name"], code=None)
+    wait_for(lambda: not module_hosts.a.read("claim", "list")["claims"], "the claims are gone")
     for host in (module_hosts.a, module_hosts.b):
         wait_for(lambda host=host: host.list_left() == {}, "nothing is left")  # type: ignore[misc]
 

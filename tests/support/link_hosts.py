@@ -47,8 +47,10 @@ class LinkHosts:
         return next((one for one in hosts if one["name"] == name), {"state": "none", "links": []})
 
     def await_offer(self) -> None:
-        """Until ``b`` offers its GPUs."""
+        """Until ``b`` offers its GPUs, and knows ``a``."""
         wait_for(lambda: self.read_host("b")["links"] == [self.address], "b offers its GPUs")
+        known = self.b.root / MACHINE / "host" / "run" / "link" / "peers" / "a.pem"
+        wait_for(known.exists, "b knows a")
 
     def read_log(self, name: str) -> str:
         """What a daemon has printed."""

@@ -63,7 +63,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PoolHost:
     choose_machine(tmp_path / "a", monkeypatch)
     made = PoolHost(tmp_path, [make_gpu(A100, 0, None)])
     gpu = GpuRecord("b", 0, "GPU-b", "A100", 80 << 30)
-    write(put(B), put(gpu), Put(alive_key("b"), str(Life("machine-b"))))
+    here = replace(made.view().hosts["a"], ca="the authority of a")
+    write(put(here), put(B), put(gpu), Put(alive_key("b"), str(Life("machine-b"))))
     return made
 
 
@@ -112,6 +113,14 @@ def test_a_command_runs_on_a_gpu_of_another_host(host: PoolHost) -> None:
     assert document.attachment.backend == "link"
     assert [use.noun for use in host.view().uses.values()] == ["run"]
     refuse(ClaimInUseError, lambda: start_run(host.parts, **asked | {"name": "other"}))
+
+
+def test_a_host_that_others_do_not_know_attaches_nothing_of_theirs(host: PoolHost) -> None:
+    host.claim("train", SHARE, where=["b"])
+    write(put(replace(host.view().hosts["a"], ca="")))
+    error = refuse(ClaimNotGrantedError, lambda: attach(host))
+    assert "other hosts do not know this one yet" in str(error.why)
+    assert host.view().uses == {}
 
 
 def refuse_with(host: PoolHost, kind: type[VgpumgrError], text: str, **more: Any) -> None:

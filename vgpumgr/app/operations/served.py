@@ -63,6 +63,7 @@ def serve_link(parts: Parts, request: LinkRequest, listener: int) -> ChannelPath
         AttachmentService(parts).detach(record.id)
         record = None
     if record is None:
+        end_served(parts, _list_over(parts, request))
         record = _start(parts, request, leased, user, listener)
     paths = parts.channels.paths(record.id)
     if not _answers(paths):
@@ -95,6 +96,16 @@ def end_served(parts: Parts, ids: Collection[str]) -> list[str]:
             AttachmentService(parts).detach(record.id)
             ended.append(record.vm_name)
     return ended
+
+
+def _list_over(parts: Parts, request: LinkRequest) -> list[str]:
+    """What the same host had by the claim before: the store says that another attachment has it now."""
+    return [
+        id_
+        for id_, part in list_served(parts).items()
+        if (part.host, part.claim) == (request.host, request.claim)
+        and part.attachment != request.attachment
+    ]
 
 
 def _find_record(parts: Parts, request: LinkRequest) -> AttachmentRecord | None:
