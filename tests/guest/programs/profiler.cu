@@ -7,7 +7,10 @@
 #include "driver.h"
 
 #include <cstring>
-#include <cuda_profiler_api.h>
+
+/* Of cuda_profiler_api.h, which comes in a package of its own. */
+extern "C" cudaError_t CUDARTAPI cudaProfilerStart(void);
+extern "C" cudaError_t CUDARTAPI cudaProfilerStop(void);
 
 /* Of a driver that has them; CUDA 13's. */
 template <typename F> static F *recent(const char *name)
