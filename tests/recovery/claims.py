@@ -37,6 +37,7 @@ def make_linked_claim(world: World) -> None:
     size: dict[str, Any] = {"memory_bytes": 8 << 30, "compute_percent": 30.0}
     with open_pool_of(world.machine) as pool:
         there = (
+            HostRecord("a", "machine", ca="the authority of a"),
             HostRecord("b", "machine-b", ca="the authority of b", links=("10.0.0.5:7443",)),
             GpuRecord("b", 0, "GPU-b", "A100", 80 << 30),
             ClaimRecord("train", "default", host="b", **size),

@@ -209,6 +209,7 @@ static void release(struct relay *relay)
 	vg_durable_free(&relay->stream);
 	vg_close_fd(&relay->wake);
 	free(relay);
+	OPENSSL_thread_stop(); /* of this thread, which has written to the link, too */
 }
 
 static int open_session(struct vg_lane *lane, const struct vg_peer *peer, void **session)
