@@ -45,8 +45,11 @@ MATHEMATICS = (
 NULL_SOURCES = ("mathematics", "networks", "randoms", "solvers", "sparses", "transforms")
 #: the filter's tables are executed instruction by instruction in tests/unit/test_filter_table.py; main() is not linked;
 #: shares and the window take it that a process has one session, as a worker's have: the channel's tests run them
-#: (test_calls_with_share.py, tests/sanitize); what processes share is a server's, and there is none (test_ipc.py)
-UNGATED = ("filter.c", "ipc.c", "main.c", "ops_ipc.c", "share.c", "window.c", *MATHEMATICS)
+#: (test_calls_with_share.py, tests/sanitize); what processes share is a server's, and there is none (test_ipc.py,
+#: test_shareable.py)
+UNGATED = (
+    "filter.c", "ipc.c", "main.c", "ops_ipc.c", "ops_shareable.c", "share.c", "window.c", *MATHEMATICS,
+)  # fmt: skip
 SANITIZERS = {
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     "thread": ("-fsanitize=thread", "-Wno-tsan"),
@@ -106,9 +109,8 @@ def compile_worker(directory: Path, flags: Sequence[str]) -> list[str]:
     )
     generated = [NATIVE / "generated" / n for n in names]
     driver = [p for p in sorted((NATIVE / "nulldriver").glob("*.c")) if p.stem not in NULL_SOURCES]
-    driver += [
-        NATIVE / "transport" / f"worker_{name}.c" for name in ("exports_ask", "limits", "share")
-    ]
+    asked = ("exports_ask", "exports_pass", "limits", "share")
+    driver += [NATIVE / "transport" / f"worker_{name}.c" for name in asked]
     driver += WORKER_RULES
     sources = [*worker, *sorted((NATIVE / "codec").glob("*.c")), *generated, *driver]
     compile_with(directory, flags, "-c", *map(str, sources))

@@ -35,7 +35,8 @@ NULL_API CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes
 			      unsigned long long flags)
 {
 	ENTER;
-	if (flags || properties->requestedHandleTypes)
+	/* by a descriptor, which the worker's server keeps; by nothing else */
+	if (flags || (properties->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
 		null_abort("memory that other processes could get at");
 	if (!bytes || bytes % GRANULARITY)
 		return CUDA_ERROR_INVALID_VALUE;
