@@ -82,7 +82,7 @@ def test_a_command_computes_on_another_hosts_gpu(hosts: LinkHosts) -> None:
     used = hosts.b.read("claim", "show", "train")["claim"]["used_by"]
     assert (used["host"], used["kind"]) == ("a", "run")
     (here,) = hosts.a.read("virtio", "list")["channels"]
-    assert (here["device"], here["host"]) == (None, "b")
+    assert (here["device"], here["gpu_host"]) == (None, "b")
     shown = hosts.a.read("virtio", "show", here["id"])["links"]
     assert [(one["state"], one["connections"]) for one in shown if one["name"]] == [("up", 1)]
     assert "GPU of        host b" in hosts.a.call("virtio", "show", here["id"]).stdout

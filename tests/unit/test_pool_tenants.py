@@ -284,7 +284,15 @@ def test_tenants_by_command(cli: Cli) -> None:
         ok(cli.run("claim", "resize", "two", "--profile", "share:8GiB,40%", *words))
         await_true(lambda: used(cli) == 700)
         table = cli.run("tenant", "list", terminal=True).out.splitlines()
-        assert table[0].split() == ["NAME", "USED", "QUOTA", "PRIORITY", "WEIGHT", "PREEMPTIBLE", "CLAIMS"]
+        assert table[0].split() == [
+            "NAME",
+            "USED",
+            "QUOTA",
+            "PRIORITY",
+            "WEIGHT",
+            "PREEMPTIBLE",
+            "CLAIMS",
+        ]
         assert table[1].split()[:5] == ["vision", "0.7", "-", "3", "1"]
         for name in ("one", "two"):
             assert ok(cli.run("claim", "delete", name, *words))["deleted"]

@@ -130,7 +130,7 @@ def show_channel(
 
 def _render_links(channel: dict[str, Any], links: Sequence[dict[str, Any]]) -> Iterator[str]:
     """The other host, and each program's link to it."""
-    host = channel.get("host")
+    host = channel.get("gpu_host")
     if host is None:
         return
     yield f"  GPU of        {f'host {host}' if host else 'no host now: no program runs'}"

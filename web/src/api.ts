@@ -140,9 +140,9 @@ export interface ChannelDocument {
   bytes_out: number;
   calls: number;
   device: string | null;
+  gpu_host: string | null;
   hello: boolean;
   hidden: boolean;
-  host: string | null;
   id: string;
   keeper_hangs: boolean;
   keeper_pid: number | null;

@@ -199,7 +199,7 @@ class ChannelDocument(Document):
         default=None, description="of a run, whose name is in the place of the VM's"
     )
     share: ChannelShareDocument | None = Field(default=None, description="null: it is no share")
-    host: str | None = Field(default=None, description="whose GPU it is; null: this host's")
+    gpu_host: str | None = Field(default=None, description="whose GPU it is; null: this host's")
 
 
 class VmDocument(Document):
@@ -410,7 +410,7 @@ def describe_channel(record: AttachmentRecord, status: ChannelStatus | None) -> 
         profile=record.profile,
         device=record.cuda_device,
         share=describe_channel_share(record, known),
-        host=record.link_host,
+        gpu_host=record.link_host,
         running=status is not None,
         keeper_pid=known.keeper_pid or None,
         transport=used if known.hello else None,
