@@ -48,6 +48,29 @@ def both(scene: GuestLab) -> Iterator[Scene]:
                 hosts.a.call("claim", "delete", name, code=None)
 
 
+def list_served(both: Scene) -> list[str]:
+    return [one["vm"] for one in both.hosts.b.read("virtio", "list")["channels"]]
+
+
+def read_state(both: Scene) -> str:
+    """Of the claim that binds late."""
+    return str(both.hosts.a.read("claim", "show", LATE)["claim"]["state"])
+
+
+def test_a_guest_binds_late(both: Scene) -> None:
+    """The lease is there from the first CUDA call to the program's end."""
+    both.lab.vgpumgr("attach", VM, "--claim", LATE)
+    both.lab.start(VM)
+    assert read_state(both) == "idle"
+    shell = both.lab.shell(VM)
+    for _ in range(2):
+        assert "PASS train" in shell.check("train")
+        wait_for(lambda: read_state(both) == "idle", "it is given back")
+    both.lab.destroy(VM)
+    both.lab.vgpumgr("detach", VM, "--yes")
+    assert list_served(both) == []
+
+
 @pytest.fixture(scope="module", params=["ring", "serial"])
 def attached(both: Scene, request: pytest.FixtureRequest) -> Iterator[Scene]:
     """The VM has the claim's GPU, and runs."""
@@ -57,10 +80,6 @@ def attached(both: Scene, request: pytest.FixtureRequest) -> Iterator[Scene]:
     both.lab.destroy(VM)
     both.lab.vgpumgr("detach", VM, "--yes")
     wait_for(lambda: list_served(both) == [], "nothing is served any more")
-
-
-def list_served(both: Scene) -> list[str]:
-    return [one["vm"] for one in both.hosts.b.read("virtio", "list")["channels"]]
 
 
 def test_a_guest_trains_on_a_gpu_of_another_host(attached: Scene) -> None:
@@ -98,22 +117,3 @@ def test_training_goes_on_where_daemons_and_the_listener_die(attached: Scene) ->
     shell.check("echo > /tmp/go")
     wait_for(lambda: "PASS train" in shell.check("cat /tmp/out"), "it has ended")
     shell.check("rm /tmp/go")
-
-
-def read_state(both: Scene) -> str:
-    """Of the claim that binds late."""
-    return str(both.hosts.a.read("claim", "show", LATE)["claim"]["state"])
-
-
-def test_a_guest_binds_late(both: Scene) -> None:
-    """The lease is there from the first CUDA call to the program's end."""
-    both.lab.vgpumgr("attach", VM, "--claim", LATE)
-    both.lab.start(VM)
-    assert read_state(both) == "idle"
-    shell = both.lab.shell(VM)
-    for _ in range(2):
-        assert "PASS train" in shell.check("train")
-        wait_for(lambda: read_state(both) == "idle", "it is given back")
-    both.lab.destroy(VM)
-    both.lab.vgpumgr("detach", VM, "--yes")
-    assert list_served(both) == []

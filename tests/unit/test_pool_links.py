@@ -15,6 +15,7 @@ from tests.support.pool_host import PoolHost, choose_machine
 from vgpumgr.app.operations.late_links import ask_late, bind_late, release_late, release_unused
 from vgpumgr.app.operations.runs import start_run
 from vgpumgr.errors import (
+    AlreadyAttachedError,
     BackendUnsupportedError,
     ClaimInUseError,
     ClaimNotGrantedError,
@@ -98,6 +99,8 @@ def test_a_vm_gets_what_a_lease_on_another_host_reserves(host: PoolHost) -> None
     assert read_peers(host.machine.state_dir)["b"].addresses == (ADDRESS,)
     assert host.ask("show", "train")["used_by"]["host"] == "a"
     assert host.list_drift() == []
+    again = refuse(AlreadyAttachedError, lambda: attach(host))
+    assert again.held_by == (f"attachment {one.id} ({SHARE} on host b)",)
     host.service.detach("vm01")
     assert host.view().uses == {}
     assert host.view().leases.keys() == {"b/train"}

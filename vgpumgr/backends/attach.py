@@ -158,7 +158,7 @@ def _check_free(request: AttachRequest, vm: Vm, records: Sequence[AttachmentReco
             f"{vm} has {' and '.join(record.profile for record in own)} already",
             why="; ".join(f"attachment {record.id} is {record.state}" for record in own)
             + "; one more takes --add, and detach gives back what it has",
-            held_by=[f"attachment {r.id} ({r.profile} on {r.gpu})" for r in own],
+            held_by=[f"attachment {r.id} ({r.profile} on {r.gpu_word})" for r in own],
             hint=f"vgpumgr attach {format_vm(vm.name, vm.uuid)} {request.option} --add",
         )
     known = {record.id for record in own}

@@ -276,6 +276,13 @@ class AttachmentRecord:
         return self.claim.host if is_link and self.claim else None
 
     @property
+    def gpu_word(self) -> str:
+        """Its GPU, or the host that has it."""
+        if self.gpu is not None:
+            return str(self.gpu)
+        return f"host {self.link_host}" if self.link_host else "no GPU now"
+
+    @property
     def vm_word(self) -> str:
         """Its VM, or its run, in a command to type."""
         return format_vm(self.vm_name, self.vm_uuid)

@@ -371,7 +371,9 @@ class AttachmentService:
         links = [
             one
             for c in channels
-            for one in describe_links(c.id, self._read_sessions(c) if c.gpu_host is not None else ())
+            for one in describe_links(
+                c.id, self._read_sessions(c) if c.gpu_host is not None else ()
+            )
         ]
         return ChannelShowDocument(
             channel=channels[0],
