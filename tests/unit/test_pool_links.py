@@ -99,11 +99,12 @@ def test_a_vm_gets_what_a_lease_on_another_host_reserves(host: PoolHost) -> None
     assert read_peers(host.machine.state_dir)["b"].addresses == (ADDRESS,)
     assert host.ask("show", "train")["used_by"]["host"] == "a"
     assert host.list_drift() == []
-    again = refuse(AlreadyAttachedError, lambda: attach(host))
+    host.claim("other", SHARE, where=["b"])
+    again = refuse(AlreadyAttachedError, lambda: attach(host, claim="other"))
     assert again.held_by == (f"attachment {one.id} ({SHARE} on host b)",)
     host.service.detach("vm01")
     assert host.view().uses == {}
-    assert host.view().leases.keys() == {"b/train"}
+    assert host.view().leases.keys() == {"b/train", "b/other"}
 
 
 def test_a_command_runs_on_a_gpu_of_another_host(host: PoolHost) -> None:
