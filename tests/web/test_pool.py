@@ -70,6 +70,7 @@ def test_a_pool_is_made_on_the_command_line_and_its_view_shows(
         page.keyboard.press("Enter")
         check_hosts(hosts, page, lease)
         check_queue_and_tenants(hosts, page)
+        check_reservations(hosts, page)
         # a claim of the command line shows by itself, and so does what uses one
         hosts.vgpumgr("claim", "create", "late", "--profile", "share:4GiB,10%")
         assert "granted" in row(page, "claim", "late")
@@ -117,6 +118,26 @@ def check_queue_and_tenants(scene: Scene, page: Page) -> None:
     assert meter.get_attribute("value") == str(tenant["used_milli"]) == "300"
     assert meter.get_attribute("max") == str(tenant["quota_milli"])
     assert meter.get_attribute("aria-label") == "vision has 0.3 of its quota of 0.5 GPUs"
+
+
+def check_reservations(scene: Scene, page: Page) -> None:
+    """They show by themselves, with their GPUs, and on these."""
+    times = ("--from", "2099-12-07T08:00", "--until", "2099-12-07T12:00", "--every", "week")
+    size = ("--profile", "whole", "--gpus", "1", "--zone", "UTC")
+    scene.vgpumgr("reservation", "create", "course", "--tenant", "vision", *size, *times)
+    (printed,) = read(scene, "reservation", "list")["reservations"]
+    words = row(page, "reservation", "course")
+    assert words.startswith(
+        "course planned tenant vision whole GPU 2099-12-07 08:00 to 2099-12-07 12:00, every week, UTC"
+    )
+    (place,) = printed["places"]
+    assert place in words
+    assert any(one.endswith("reservation list") for one in list_commands(page))
+    host, index = place.split("/")
+    board = page.locator(f'[data-host="{host}"] .board').nth(int(index))
+    assert "Reserved for tenant vision from 2099-12-07 08:00" in str(
+        board.get_attribute("aria-label")
+    )
 
 
 def check_use(scene: Scene, page: Page) -> None:

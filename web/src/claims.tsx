@@ -13,7 +13,7 @@ export const MANY_ROWS = 200;
 
 export const describeUser = ({ used_by: use }: ClaimDocument): string => (use ? T.pool.user(use.kind, use.name) : T.pool.unused);
 
-export function describeSize({ gpus: number, memory_bytes: memory, compute_percent: time }: ClaimDocument): string {
+export function describeSize({ gpus: number, memory_bytes: memory, compute_percent: time }: Pick<ClaimDocument, "gpus" | "memory_bytes" | "compute_percent">): string {
   return memory === null ? T.pool.whole(number) : T.pool.share(number, bytes(memory), String(time ?? 0));
 }
 

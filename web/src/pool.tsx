@@ -1,7 +1,9 @@
 /** The pool: its hosts with what has their GPUs, the queue, claims, tenants, and its last hour. */
 
 import { useMemo, useState } from "preact/hooks";
-import type { ClaimDocument, ClaimListDocument, PoolDocument, PoolGpuDocument, PoolHostDocument, TenantListDocument } from "./api";
+import type {
+  ClaimDocument, ClaimListDocument, PoolDocument, PoolGpuDocument, PoolHostDocument, ReservationListDocument, TenantListDocument,
+} from "./api";
 import { Area, Frame } from "./board";
 import { Claims, Find, Queue, Tenants, describeUser } from "./claims";
 import { lineThere } from "./commands";
@@ -10,20 +12,23 @@ import { get } from "./live";
 import { Command, ErrorParts, Fact, Section, useSeconds } from "./parts";
 import { Plots } from "./plots";
 import { type PoolAnswer, usePool } from "./poolread";
+import { Reservations } from "./reservations";
 import { T } from "./texts";
 
 interface Pool {
   status: PoolDocument;
   claims: ClaimListDocument;
   tenants: TenantListDocument;
+  reservations: ReservationListDocument;
 }
 
 /** Answers of one read of the store, which the daemon shares. */
 async function readPool(): Promise<Pool> {
-  const [status, claims, tenants] = await Promise.all([
+  const [status, claims, tenants, reservations] = await Promise.all([
     get<PoolDocument>("/1.0/pool"), get<ClaimListDocument>("/1.0/pool/claims"), get<TenantListDocument>("/1.0/pool/tenants"),
+    get<ReservationListDocument>("/1.0/pool/reservations"),
   ]);
-  return { status, claims, tenants };
+  return { status, claims, tenants, reservations };
 }
 
 export function PoolView() {
@@ -55,7 +60,7 @@ function Age({ asOf }: { asOf: number }) {
   return <p class="note warn">{T.pool.age(duration(Math.max(0, Math.round((now - asOf) / 1000))))}</p>;
 }
 
-function Content({ pool: { status, claims, tenants } }: { pool: Pool }) {
+function Content({ pool: { status, claims, tenants, reservations } }: { pool: Pool }) {
   const { granted, waiting, ending, idle } = status.claims;
   return (
     <>
@@ -67,6 +72,7 @@ function Content({ pool: { status, claims, tenants } }: { pool: Pool }) {
       <Hosts status={status} claims={claims.claims} />
       <Queue claims={claims.claims} />
       <Claims claims={claims.claims} />
+      <Reservations reservations={reservations.reservations} />
       <Tenants tenants={tenants.tenants} />
       <Plots subject="pool" name="true" />
       <Section title={T.facts}>
@@ -138,10 +144,12 @@ function PoolGpu({ host, gpu, claims }: { host: string; gpu: PoolGpuDocument; cl
   const rest = WHOLE - from - gpu.free_milli;
   const said = claims.map((claim) => T.pool.part(claim.name, gpus(claim.lease?.gpu_milli ?? 0), describeUser(claim)));
   const free = T.pool.free(gpus(gpu.free_milli));
+  const reserved = gpu.reserved.map(T.pool.reserved);
   return (
     <div>
       <div class="small">{T.gpu(gpu.index)}: {free}</div>
-      <Frame label={[T.pool.board(T.gpu(gpu.index), host), ...said, `${gpu.closed ? T.pool.closedFor(gpu.closed) : free}.`].join(" ")}>
+      {reserved.map((text) => <div key={text} class="small muted">{text}</div>)}
+      <Frame label={[T.pool.board(T.gpu(gpu.index), host), ...said, ...reserved, `${gpu.closed ? T.pool.closedFor(gpu.closed) : free}.`].join(" ")}>
         {areas}
         {rest > 0 && <Rest from={from / WHOLE} width={rest / WHOLE} closed={gpu.closed} />}
         {gpu.free_milli > 0 && <Area from={(WHOLE - gpu.free_milli) / WHOLE} width={gpu.free_milli / WHOLE} kind="free" title={T.free} detail={gpus(gpu.free_milli)} />}
