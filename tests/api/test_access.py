@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -68,12 +69,7 @@ for method, target in requests:
 
 def target(route: Route) -> str:
     path = route.path.replace("{id}", "0123").replace("{selector}", "nobody")
-    return (
-        path.replace("{vm}", "none")
-        .replace("{vgpu}", "none")
-        .replace("{claim}", "none")
-        .replace("{tenant}", "none")
-    )
+    return re.sub(r"\{\w+\}", "none", path)
 
 
 def ask_all(daemon: Daemon, caller: Caller) -> list[int]:

@@ -22,11 +22,11 @@ pytestmark = pytest.mark.native
 MATHEMATICS = {
     f"math_{what}" for what in ("open", "create", "destroy", "call", "try", "ask", "make")
 }
-#: between two processes, which give the same directly and forwarded in test_ipc.py
+#: between two processes, which give the same directly and forwarded in test_ipc.py and test_shareable.py
 PROCESSES = {
-    f"ipc_{what}"
-    for what in ("memory_export", "memory_open", "memory_close", "event_export", "event_open")
-}
+    *(f"ipc_{w}" for w in ("memory_export", "memory_open", "memory_close", "event_export", "event_open")),
+    *(f"{w}_{way}" for w in ("virtual", "pool", "pool_memory") for way in ("export", "import")),
+}  # fmt: skip
 #: of the library of NVML, and of a function that is not forwarded: test_guest_nvml.py, test_sessions.py
 OTHERS = {"device_use", "call_refused", *MATHEMATICS, *PROCESSES}
 #: what the guest's driver asks by itself: what kernels print, and how what it posted has gone
