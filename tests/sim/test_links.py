@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,6 +142,35 @@ def list_keys(hosts: LinkHosts) -> list[str]:
         store.close()
 
 
+@contextmanager
+def hold_connections(path: Path, uid: int, count: int = 200) -> Iterator[None]:
+    """Another user's process that connects, says nothing, and stays."""
+    ready, done = os.pipe(), os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.setresuid(uid, uid, uid)
+            held = [socket.socket(socket.AF_UNIX) for _ in range(count)]
+            for sock in held:
+                with contextlib.suppress(OSError):
+                    sock.settimeout(PATIENCE_S)
+                    sock.connect(str(path))
+            os.write(ready[1], b"x")
+            os.close(done[1])
+            os.read(done[0], 1)
+        finally:
+            os._exit(0)
+    os.close(ready[1])
+    os.close(done[0])
+    assert os.read(ready[0], 1) == b"x"
+    try:
+        yield
+    finally:
+        os.close(done[1])
+        os.close(ready[0])
+        os.waitpid(child, 0)
+
+
 def ask_broker(host: Host, question: object, uid: int = 0) -> dict[str, Any]:
     """As another process of that host would."""
     path = host.root / MACHINE / "host" / "run" / "link" / "broker.sock"
@@ -182,6 +214,10 @@ def test_the_broker_answers_root_only_and_what_the_store_says(hosts: LinkHosts) 
         assert "error" in ask_broker(hosts.b, question)
     assert "error" in ask_broker(hosts.a, {"dial": here["id"]}, uid=1)
     assert len(list_served(hosts)) == 1
+    # connections of other users take no place, however many there are
+    path = hosts.b.root / MACHINE / "host" / "run" / "link" / "broker.sock"
+    with hold_connections(path, uid=1):
+        assert ask_broker(hosts.b, {"link": good}) == {"ok": True}
     finish(process)
 
 

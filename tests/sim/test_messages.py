@@ -148,7 +148,9 @@ CHANGES = {
 }  # fmt: skip
 #: in ``tests/unit``: they need a domain whose devices change, or a pool, or change more than a machine; run prints its
 #: command's
-OTHERS = {"attach", "detach", "virtio restart", "virtio set", "doctor", "run", "tenant split"}
+OTHERS = {
+    "attach", "detach", "virtio restart", "virtio set", "doctor", "run", "tenant split", "claim create",
+}  # fmt: skip
 
 
 def test_the_verbs_that_are_asked_to_be_quiet_are_all_that_change_something() -> None:

@@ -30,6 +30,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 SHARED = {
     "state": "the simulated GPUs: processes of every user compute on them",
     "vgpumgr.sock": "the peer's credentials decide",
+    "broker.sock": "the same: each dialer has a user of its own",
 }
 COMMAND = (sys.executable, "-m", "vgpumgr")
 LAYOUT = """\

@@ -30,7 +30,7 @@ from vgpumgr.server.context import Context
 from vgpumgr.state.leases import LinkRequest
 from vgpumgr.virtio.channel import ChannelPaths
 from vgpumgr.virtio.links import connect_agent, find_listener, get_broker, split_address
-from vgpumgr.virtio.sandbox import choose_user_id
+from vgpumgr.virtio.sandbox import USER_IDS, choose_user_id
 
 #: of a question
 _MAX_BYTES = 4096
@@ -38,6 +38,8 @@ _MAX_BYTES = 4096
 _ASK_S = 10.0
 #: connections at a time: one for each guest process that begins
 _MAX_CONNECTIONS = 64
+#: a dialer has one; one more while its last one ends
+_MAX_OF_DIALER = 4
 #: so often a claim that waits is asked for
 _POLL_S = 0.25
 _CREDENTIALS = struct.Struct("=iII")
@@ -60,7 +62,7 @@ class Broker:
         self._listener: socket.socket | None = None
         #: attachments whose dialers have a connection
         self.dialing: list[str] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], _Caller] = {}
         self._accepting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -95,18 +97,27 @@ class Broker:
                 await asyncio.sleep(0.1)  # no descriptor is free
                 continue
             sock.setblocking(False)
-            if len(self._tasks) >= _MAX_CONNECTIONS:
+            caller = _read_caller(sock)
+            if not _may_ask(caller):
+                # it takes no place of those who may
+                with contextlib.suppress(OSError):
+                    sock.send(b'{"error": "only root asks for links, and dialers"}\n')
                 sock.close()
                 continue
-            task = asyncio.create_task(self._answer(sock))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            own = sum(one.uid == caller.uid for one in self._tasks.values())
+            most = _MAX_CONNECTIONS if caller.uid in (0, os.geteuid()) else _MAX_OF_DIALER
+            if len(self._tasks) >= _MAX_CONNECTIONS or own >= most:
+                sock.close()
+                continue
+            task = asyncio.create_task(self._answer(sock, caller))
+            self._tasks[task] = caller
+            task.add_done_callback(self._tasks.pop)
 
-    async def _answer(self, sock: socket.socket) -> None:
+    async def _answer(self, sock: socket.socket, caller: _Caller) -> None:
         with sock:
             try:
                 question = await asyncio.wait_for(_read_line(sock), _ASK_S)
-                await self._answer_one(sock, _read_caller(sock), question)
+                await self._answer_one(sock, caller, question)
             except (OSError, TimeoutError):
                 return  # who asked has gone
             except VgpumgrError as error:
@@ -221,6 +232,11 @@ async def _read_line(sock: socket.socket) -> Any:
         return json.loads(data)
     except ValueError as error:
         raise UsageError("no question of a link", cause=str(error)) from error
+
+
+def _may_ask(caller: _Caller) -> bool:
+    """Root, who runs this daemon, and dialers, each of which has the user of its channel's relay."""
+    return caller.uid in (0, os.geteuid()) or caller.uid in USER_IDS
 
 
 def _read_caller(sock: socket.socket) -> _Caller:
