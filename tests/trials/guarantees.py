@@ -426,7 +426,7 @@ TRIALS = CHANNEL_TRIALS + (
     Trial(
         "the second stage",
         FILTER_C,
-        "return error ? error : vg_filter_apply(VG_FILTER_SERVE, (enum vg_filter_mode)mode);",
+        "return error ? error : vg_filter_apply(stage, (enum vg_filter_mode)mode);",
         "return error;",
         FACTS,
     ),

@@ -130,7 +130,7 @@ EXPECTED: dict[str, Any] = {
         OK, OK, INVALID,
         OK, OK, INVALID, OK, True,
     ],
-    "pool, made": [OK, INVALID, UNSUPPORTED, UNSUPPORTED],
+    "pool, made": [OK, INVALID, OK, UNSUPPORTED],
     "pool, of no device": [BAD_DEVICE, BAD_DEVICE],
     "pool, none": [INVALID, INVALID],
     "pool of a device": [BAD_DEVICE, INVALID, INVALID, INVALID, OK, INVALID],

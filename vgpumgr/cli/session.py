@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol, TextIO
@@ -50,7 +51,7 @@ class GlobalOptions:
     #: a daemon's operation is begun, and not waited for
     no_wait: bool = False
     #: the line without the program's name, and without what is behind ``--``
-    words: tuple[str, ...] = ()
+    words: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> GlobalOptions:

@@ -52,7 +52,7 @@ CUresult ipc_ask(const struct ipc_handle *handle, struct ipc_offer *offer, int *
 /* Whether the process at the other end of the pipe has gone. */
 bool ipc_has_gone(int line);
 
-/* ipc_api.c: at cuInit. What a context has opened goes with it. With drv.lock held. */
+/* At cuInit. ipc_opened.c: what a context has opened goes with it. With drv.lock held. */
 void ipc_init(void);
 void ipc_free_context(const struct context *ctx);
 
@@ -74,6 +74,10 @@ CUresult vm_borrow(struct context *ctx, const struct ipc_offer *offer, int file,
 
 /* ipc_api.c: memory of a handle in a context: the same one has one address there, as often as it is opened. */
 CUresult ipc_open_memory(struct context *ctx, const struct ipc_handle *handle, CUdeviceptr *out, bool *first);
+/* ipc_opened.c: what has been opened, with drv.lock held: one that is to be added, or freed; whether it was opened before, and where. */
+struct ipc_opened *ipc_opened_new(void);
+void ipc_opened_add(struct ipc_opened *o, const struct ipc_handle *handle, const struct context *ctx, uint64_t addr);
+bool ipc_opened_again(const struct ipc_handle *handle, const struct context *ctx, CUdeviceptr *out);
 /* One opening less; false: there is no such memory. `last`: it is the caller's to remove. */
 bool ipc_close_memory(const struct context *ctx, uint64_t addr, enum ipc_kind kind, bool *last);
 

@@ -1,29 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuIpc: handles of memory and events for other processes, and what a process has opened; shareable.c has the rest. */
+/* cuIpc: handles of memory and events for other processes; ipc_opened.c has what a process has opened, shareable.c the rest. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "captures.h"
 #include "ipc.h"
-
-/* What has been opened, with drv.lock held. A handle that is opened again in the same context gives the same address. */
-struct opened {
-	struct opened *next;
-	struct ipc_handle handle;
-	uint64_t ctx_id, addr;
-	size_t times;
-};
-static struct opened *opened;
-
-static struct opened **find_opened(const struct ipc_handle *handle, const struct context *ctx, uint64_t addr)
-{
-	struct opened **p = &opened;
-
-	while (*p && !((*p)->ctx_id == ctx->id && (handle ? !memcmp(&(*p)->handle, handle, sizeof(*handle)) : (*p)->addr == addr)))
-		p = &(*p)->next;
-	return p;
-}
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr addr)
 {
@@ -61,7 +43,7 @@ static CUresult borrow(struct context *ctx, const struct ipc_handle *handle, uin
 
 static CUresult open_memory(struct context *ctx, const struct ipc_handle *handle, CUdeviceptr *out)
 {
-	struct opened *o = calloc(1, sizeof(*o));
+	struct ipc_opened *o = ipc_opened_new();
 	uint64_t addr;
 	CUresult r = o ? borrow(ctx, handle, &addr) : CUDA_ERROR_OUT_OF_MEMORY;
 
@@ -70,8 +52,7 @@ static CUresult open_memory(struct context *ctx, const struct ipc_handle *handle
 		return r;
 	}
 	DRV_LOCKED();
-	*o = (struct opened){ opened, *handle, ctx->id, addr, 1 };
-	opened = o;
+	ipc_opened_add(o, handle, ctx, addr);
 	*out = addr;
 	return CUDA_SUCCESS;
 }
@@ -79,19 +60,15 @@ static CUresult open_memory(struct context *ctx, const struct ipc_handle *handle
 CUresult ipc_open_memory(struct context *ctx, const struct ipc_handle *handle, CUdeviceptr *out, bool *first)
 {
 	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* who opens the same handle twice gets one address */
-	struct opened *o;
+	bool again;
 	CUresult r;
 
 	pthread_mutex_lock(&one);
 	drv_lock();
-	o = *find_opened(handle, ctx, 0);
-	if (o) {
-		o->times++;
-		*out = o->addr;
-	}
+	again = ipc_opened_again(handle, ctx, out);
 	drv_unlock();
-	*first = !o;
-	r = o ? CUDA_SUCCESS : open_memory(ctx, handle, out);
+	*first = !again;
+	r = again ? CUDA_SUCCESS : open_memory(ctx, handle, out);
 	pthread_mutex_unlock(&one);
 	return r;
 }
@@ -124,21 +101,6 @@ static bool is_borrowed(const struct allocation *a)
 	return a->borrowed;
 }
 
-bool ipc_close_memory(const struct context *ctx, uint64_t addr, enum ipc_kind kind, bool *last)
-{
-	struct opened **p, *o;
-
-	DRV_LOCKED();
-	p = find_opened(NULL, ctx, addr);
-	o = *p && (*p)->handle.kind == kind ? *p : NULL;
-	*last = o && !--o->times;
-	if (*last) {
-		*p = o->next;
-		free(o);
-	}
-	return o;
-}
-
 /* Waits for the context's work, which may use it. */
 CUresult cuIpcCloseMemHandle(CUdeviceptr addr)
 {
@@ -155,20 +117,6 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr addr)
 	if (last)
 		vm_remove(addr, is_borrowed, &a);
 	return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-void ipc_free_context(const struct context *ctx)
-{
-	for (struct opened **p = &opened; *p;) {
-		struct opened *o = *p;
-
-		if (o->ctx_id != ctx->id) {
-			p = &o->next;
-			continue;
-		}
-		*p = o->next;
-		free(o);
-	}
 }
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle *out, CUevent event)

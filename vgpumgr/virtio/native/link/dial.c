@@ -3,7 +3,7 @@
  * vgpumgr-dial: the network of a channel whose GPU is in another host. Its sessions connect to DIR/dial.sock and get
  * connected sockets; what goes through these it does not see. docs/link-protocol.md, "The dialer".
  */
-#include "dial.h"
+#include "dial_parts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,35 +35,7 @@ static struct {
 	bool detach, owned;
 } options;
 
-struct dialer dialer = { .lock = PTHREAD_MUTEX_INITIALIZER, .asking = PTHREAD_MUTEX_INITIALIZER, .broker = -1 };
-
 /* ---- sessions: a thread each ---- */
-
-void dial_note(struct dial_session *session, enum dial_state state, const char *text)
-{
-	pthread_mutex_lock(&dialer.lock);
-	if (session->state != state)
-		session->since_s = (uint64_t)time(NULL);
-	session->state = state;
-	snprintf(session->text, sizeof(session->text), "%s", text);
-	pthread_mutex_unlock(&dialer.lock);
-}
-
-bool dial_is_gone(const struct dial_session *session)
-{
-	char byte;
-	ssize_t n = recv(session->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-
-	return !n || (n < 0 && errno != EAGAIN && errno != EINTR);
-}
-
-int dial_say(const struct dial_session *session, const char *word, const char *text)
-{
-	char line[DIAL_TEXT + 16];
-
-	snprintf(line, sizeof(line), *text ? "%s %s\n" : "%s%s\n", word, text);
-	return vg_send_all(session->fd, line, strlen(line));
-}
 
 static int connect_session(struct dial_session *session)
 {

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 #include "../transport/util.h"
-#include "dial.h"
+#include "dial_parts.h"
 #include "json.h"
 #include "stream.h"
 

@@ -8,7 +8,7 @@
 
 #include "../transport/util.h"
 #include "json.h"
-#include "link_session.h"
+#include "link_parts.h"
 
 enum { HANDSHAKE_MS = 10000 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A session's process: its rights, its connections, its loop. */
-#include "link_session.h"
+#include "link_parts.h"
 
 #include <errno.h>
 #include <fcntl.h>

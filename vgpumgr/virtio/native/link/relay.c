@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vgpumgr-relay: serves a channel as a worker does, and has another host execute the calls. */
-#include "relay.h"
+#include "relay_parts.h"
 
 #include <errno.h>
 #include <fcntl.h>

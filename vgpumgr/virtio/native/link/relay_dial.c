@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 
 #include "../transport/util.h"
-#include "relay.h"
+#include "relay_parts.h"
 
 int relay_wait(struct relay *relay, int fd, short events, uint64_t until_ms)
 {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "../transport/util.h"
-#include "relay.h"
+#include "relay_parts.h"
 
 enum { FIRST_MS = 5000, HANDSHAKE_MS = 10000, PAUSE_MS = 50, PAUSE_MAX_MS = 1000, TICK_MS = 500, FAREWELL_MS = 300 };
 

@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include "worker.h"
+#include "worker_exports_passing.h"
 
 enum vg_export_what {
 	VG_EXPORT_MAKE = 1,      /* kind, bytes, handle, of memory of a pool the pool's id: the answer has token and id */
@@ -59,9 +60,6 @@ void vg_exports_use(int socket);
 int vg_exports_ask(const struct vg_export_request *request, struct vg_export_answer *answer);
 /* `file` goes along, or (-1) nothing; then it is what has come with the answer, for the caller to close. */
 int vg_exports_ask_with(const struct vg_export_request *request, struct vg_export_answer *answer, int *file);
-/* worker_exports_pass.c: sendmsg() and recvmsg(), with a descriptor or (-1) without. */
-ssize_t vg_exports_send(int socket, const void *data, size_t length, int file, int flags);
-ssize_t vg_exports_receive(int socket, void *data, size_t length, int *file, int flags);
 
 /* The server: reads what a lane's session asks, and answers. */
 void vg_exports_read(struct vg_server *server, struct vg_entry *entry);

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "worker_exports.h"
+#include "worker_exports_passing.h"
 
 ssize_t vg_exports_send(int socket, const void *data, size_t length, int file, int flags)
 {

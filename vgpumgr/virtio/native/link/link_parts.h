@@ -72,7 +72,7 @@ extern const struct vg_reader_ops link_reader_ops;
 /* Writes answers that are there into the stream; whether it has written any. */
 bool link_answer(struct link_session *session);
 void link_release(struct link_session *session);
-/* A message of text, or without one; what finds no place is not sent. */
+/* link_say.c: a message of text, or without one; what finds no place is not sent. */
 void link_say(struct link_session *session, enum vg_link_kind kind, const char *text);
 void link_welcome(struct link_session *session);
 void link_end(struct link_session *session, enum vg_link_kind kind, const char *text);
