@@ -104,7 +104,7 @@ def test_training_goes_on_where_daemons_and_the_listener_die(attached: Scene) ->
     """In the same boot."""
     shell = attached.lab.shell(VM)
     shell.check(f"mkfifo /tmp/go; ({WAITS}) > /tmp/out 2>&1 & sleep 0")
-    wait_for(lambda: "PASS matmul" in shell.check("cat /tmp/out"), "it has begun")
+    wait_for(lambda: "PASS matmul" in shell.run("cat /tmp/out").output, "it has begun")
     hosts = attached.hosts
     for name in ("a", "b"):
         hosts.end_daemon(name, signal.SIGKILL)
