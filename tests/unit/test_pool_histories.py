@@ -154,7 +154,7 @@ def test_what_times_and_preemption_must_not_do_is_noticed(
 
 
 def run_all(makers: Mapping[str, Any]) -> None:
-    for seed in range(60):
+    for seed in range(120):
         World(seed, **makers).run()
 
 
