@@ -63,7 +63,7 @@ each_sanitizer = pytest.mark.parametrize(
         for name in ("address", "thread")
     ],
 )
-ROUNDS = {"address": 400, "thread": 100, "coverage": 200}
+ROUNDS = {"address": 400, "thread": 100, "coverage": 300}
 
 
 def describe_field(field: Field) -> str:
